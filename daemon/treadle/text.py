@@ -8,7 +8,10 @@ from typing import Final
 FORBIDDEN: Final = (
     "\u0000-\u001f\u007f-\u009f\u2028\u2029\u200b-\u200f\u202a-\u202e\u2061-\u2069\ufeff\U000e0000-\U000e007f"
 )
-"""Invisible and direction-changing code points, as the inside of a regular-expression class (codegen page, section 3)."""
+"""Invisible and direction-changing code points, as the inside of a regular-expression class.
+
+The set is that of the codegen page, section 3.
+"""
 
 _FORBIDDEN = re.compile(f"[{FORBIDDEN}\ud800-\udfff]")
 ELLIPSIS: Final = "…"
