@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, count, repeat
 from typing import Any, NamedTuple
 
@@ -131,7 +131,7 @@ class Engine:
     0 when its script ends.
     """
 
-    def __init__(self, script: list[Any], facts: Facts, *, serving: bool = True) -> None:
+    def __init__(self, script: Sequence[Any], facts: Facts, *, serving: bool = True) -> None:
         self._facts = facts
         self._serving = serving
         self._saved: dict[str, Message] = {}
@@ -222,7 +222,7 @@ class Engine:
 
     # --- threads -------------------------------------------------------------------------------------------
 
-    def _thread(self, steps: list[Any], message: Message | None = None) -> _Thread:
+    def _thread(self, steps: Sequence[Any], message: Message | None = None) -> _Thread:
         scope = Scope(self._facts, self._saved, message)
         return _Thread(self._play(steps, scope), scope)
 
@@ -259,9 +259,9 @@ class Engine:
         if not self._serving and not self._runnable and not self._blocked:
             yield Exit(0)
 
-    def _play(self, steps: list[Any], scope: Scope) -> Play:
+    def _play(self, steps: Sequence[Any], scope: Scope) -> Play:
         for step in steps:
-            if isinstance(step, list):
+            if isinstance(step, list | tuple):
                 yield from self._play(step, scope)
                 continue
             verb = getattr(self, f"_do_{step['do']}", None)
@@ -329,7 +329,8 @@ class Engine:
         yield Write(1, render([{"$json": step["message"]}, "\n"], scope))
 
     def _do_default(self, step: Any, scope: Scope) -> Play:
-        yield from self._play(wellbehaved.answer(scope.get(step.get("of")), self._pages), scope)
+        message = scope.get(step.get("of"))
+        yield from self._play(wellbehaved.answer(message, self._pages), Scope(self._facts, self._saved, message))
 
     def _do_raw(self, step: Any, scope: Scope) -> Play:
         yield Write(step.get("fd", 1), render(step["data"], scope))

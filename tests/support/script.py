@@ -17,8 +17,8 @@ from typing import Any, Final, Literal
 from support import wellbehaved
 
 Step = dict[str, Any]
-Steps = list["Step | Steps"]
-Script = Steps
+Steps = Sequence["Step | Steps"]
+Script = list["Step | Steps"]
 Json = Any
 """A JSON value; may hold placeholders."""
 Data = Any
@@ -42,7 +42,7 @@ def script(*steps: Step | Steps) -> Script:
     return list(steps)
 
 
-def command(steps: Script, path: Path | None = None) -> tuple[str, ...]:
+def command(steps: Steps, path: Path | None = None) -> tuple[str, ...]:
     """The command line of a process that plays ``steps``.
 
     The script travels inline, or in the file ``path`` when one is given; a long script needs one (ValueError).
