@@ -1,0 +1,230 @@
+"""Values between msgpack and JSON, total both ways (floor 0, pure; client page, section 7).
+
+What one side cannot say is refused with its path, never bent: no wrapped integer, no byte string as base64, no
+NaN as null. The quick checks look at whole levels of a value at once; only a value that fails them is walked, to
+find the place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import msgpack
+import msgspec
+
+from treadle.errors import InvalidArgument, NotCarriable
+from treadle.wire.nesting import MAX_DEPTH, too_deep
+from treadle.wire.paths import json_path
+
+Path = tuple[str | int, ...]
+"""The map keys and array indexes that lead to a place inside a value."""
+
+RESULT_LIMIT: Final = 16 * 1024 * 1024 - 64 * 1024
+"""The most bytes that the encoding of a result may have."""
+
+ARGUMENTS_DEPTH: Final = MAX_DEPTH - 2
+"""Levels of an arguments map: it is level 3 of the frame that brings it and of the line that takes it on."""
+
+VALUE_DEPTH: Final = MAX_DEPTH - 3
+"""Levels of a structured result, or of an error's data: level 4 of the frame that takes it on."""
+
+BLOCK_DEPTH: Final = MAX_DEPTH - 4
+"""Levels of a content block that crosses whole: level 5 of the frame that takes it on."""
+
+MIN_INT: Final = -(2**63)
+MAX_INT: Final = 2**64 - 1
+
+_CONTAINERS: Final = frozenset({dict, list})
+_CARRIED: Final = _CONTAINERS | {str, int, float, bool, type(None)}
+_TEXT: Final = frozenset({str})
+_TOO_DEEP: Final = f"nesting past {MAX_DEPTH} levels"
+_OUT_OF_RANGE: Final = "an integer outside [-2^63, 2^64-1]"
+
+# The shortest integer out of range has 19 digits, so that a text without such a run holds none.
+_DIGITS_TO_ZERO: Final = bytes.maketrans(b"123456789", b"0" * 9)
+_LONG_RUN: Final = b"0" * len(str(-MIN_INT))
+
+_decode = msgspec.json.Decoder().decode
+
+
+def arguments_to_json(arguments: dict[str, Any]) -> bytes:
+    """``arguments``, as msgpack decodes them, in compact JSON; key order is kept.
+
+    Raises :class:`~treadle.errors.InvalidArgument` with the path of the first value that JSON cannot say: a byte
+    string, an extension value or timestamp, a key that is no string, NaN or infinity, text that is not valid
+    Unicode, any other type, or nesting that would pass 256 levels of the line.
+    """
+    if _is_json_value(arguments, ARGUMENTS_DEPTH):
+        try:
+            return msgspec.json.encode(arguments)
+        except UnicodeEncodeError:
+            pass
+    raise _argument_fault(arguments)
+
+
+def json_to_value(raw: bytes, max_depth: int = VALUE_DEPTH, at: Path = ()) -> Any:
+    """The plain Python value of the JSON text ``raw``, every number exact, floats bit for bit.
+
+    Raises :class:`~treadle.errors.NotCarriable` with the path of the first thing that msgpack cannot say: an
+    integer outside [-2^63, 2^64-1], a number past the range of a float, text that is not valid Unicode, or
+    nesting past ``max_depth`` levels (by default what a structured result may have). ``at`` are the steps of the
+    path that lead to ``raw``.
+    """
+    if too_deep(raw, max_depth):
+        raise NotCarriable(_TOO_DEEP, json_path(at))
+    try:
+        value = _decode(raw)
+    except msgspec.DecodeError:
+        value = _decode_leniently(raw, at)
+    else:
+        if _LONG_RUN not in raw.translate(_DIGITS_TO_ZERO):
+            return value
+    check_value(value, at)
+    return value
+
+
+def check_value(value: Any, at: Path = ()) -> None:
+    """Raise :class:`~treadle.errors.NotCarriable` naming the first place of ``value``, a decoded JSON value,
+    that msgpack refuses; return when there is none. ``at`` are the steps of the path that lead to ``value``.
+    """
+    for path, node in _walk(value):
+        if what := _not_msgpack(node):
+            raise NotCarriable(what, json_path((*at, *path)))
+
+
+def _is_json_value(root: Any, max_depth: int) -> bool:
+    """Whether ``root``, a container, holds nothing but what JSON can say, text that is no Unicode apart."""
+    level = [root]
+    for _ in range(max_depth):
+        values: list[Any] = []
+        for container in level:
+            if type(container) is dict:
+                if not _TEXT.issuperset(map(type, container)):
+                    return False
+                values += container.values()
+            else:
+                values += container
+        types = set(map(type, values))
+        if not types <= _CARRIED:
+            return False
+        if float in types and not all(map(math.isfinite, [value for value in values if type(value) is float])):
+            return False
+        if types.isdisjoint(_CONTAINERS):
+            return True
+        level = [value for value in values if type(value) in _CONTAINERS]
+    return False
+
+
+def _argument_fault(arguments: dict[str, Any]) -> InvalidArgument:
+    """The first thing that the quick checks, or the encoder, refused."""
+    return next(
+        InvalidArgument(json_path(path), found)
+        for path, node in _walk(arguments)
+        if (found := _TOO_DEEP if type(node) in _CONTAINERS and len(path) >= ARGUMENTS_DEPTH else _not_json(node))
+    )
+
+
+def _not_json(node: Any) -> str | None:
+    """What keeps ``node`` itself, its children apart, from being said in JSON; for a map its keys count."""
+    if type(node) not in _CARRIED:
+        return _kind(node)
+    match node:
+        case dict():
+            for key in node:
+                if type(key) is not str:
+                    return f"a map key that is {_kind(key)}"
+            return _broken_key(node)
+        case str():
+            return _broken_text(node)
+        case float() if not math.isfinite(node):
+            return "NaN" if math.isnan(node) else "infinity"
+        case _:
+            return None
+
+
+def _not_msgpack(node: Any) -> str | None:
+    """What keeps ``node`` itself, a decoded JSON value, from being said in msgpack; for a map its keys count."""
+    match node:
+        case dict():
+            return _broken_key(node)
+        case str():
+            return _broken_text(node)
+        case int():
+            return None if MIN_INT <= node <= MAX_INT else _OUT_OF_RANGE
+        case _Unsayable():
+            return node.what
+        case _:
+            return None
+
+
+def _broken_key(node: dict[str, Any]) -> str | None:
+    return "a map key that is not valid Unicode" if any(map(_broken_text, node)) else None
+
+
+def _broken_text(text: str) -> str | None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "text that is not valid Unicode"
+    return None
+
+
+def _kind(value: Any) -> str:
+    """What a person calls a value that msgpack can hold and JSON cannot."""
+    match value:
+        case bytes():
+            return "a byte string"
+        case msgpack.ExtType():
+            return "an extension value"
+        case msgpack.Timestamp() | datetime():
+            return "a timestamp"
+        case None:
+            return "nil"
+        case bool():
+            return "a boolean"
+        case int():
+            return "an integer"
+        case float():
+            return "a float"
+        case _:
+            return f"a value of type {type(value).__name__}"
+
+
+def _walk(root: Any) -> Iterator[tuple[Path, Any]]:
+    """Every value inside ``root``, itself first, in document order, each with the steps that lead to it."""
+    waiting: list[tuple[Path, Any]] = [((), root)]
+    while waiting:
+        path, node = waiting.pop()
+        yield path, node
+        if type(node) is dict:
+            waiting += [((*path, key), child) for key, child in reversed(node.items())]
+        elif type(node) is list:
+            waiting += [((*path, index), node[index]) for index in range(len(node) - 1, -1, -1)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsayable:
+    """Stands for a number that neither Python nor msgpack can hold, so that its path can be found."""
+
+    what: str
+
+
+def _decode_leniently(raw: bytes, at: Path) -> Any:
+    try:
+        return json.loads(raw.decode(), parse_int=_integer, parse_float=_float, parse_constant=float)
+    except ValueError as error:
+        raise NotCarriable(f"text that is not JSON ({error})", json_path(at)) from None
+
+
+def _integer(digits: str) -> int | _Unsayable:
+    return int(digits) if len(digits) <= len(str(MAX_INT)) else _Unsayable(_OUT_OF_RANGE)
+
+
+def _float(digits: str) -> float | _Unsayable:
+    value = float(digits)
+    return value if math.isfinite(value) else _Unsayable("a number past the range of a float")

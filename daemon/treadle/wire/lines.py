@@ -1,0 +1,96 @@
+"""Bytes in, lines out: the framing of MCP's stdio transport (floor 0, pure; client page, section 2)."""
+
+from __future__ import annotations
+
+import codecs
+from typing import Final
+
+from treadle.errors import LineTooLong, NotUtf8
+from treadle.text import quote
+
+MAX_LINE: Final = 16 * 1024 * 1024
+"""The most bytes that a line may have before its LF, whether or not that LF has come."""
+
+_BLANK: Final = b" \t\r"
+_OFFENDING_BYTES: Final = 64 * 1024
+
+
+class LineBuffer:
+    """Splits a byte stream on LF and nothing else, checking it as it comes.
+
+    A push costs its chunk, whatever is pending, and the memory in use is the pending line. The first fault is
+    latched in :attr:`fault`: lines that were complete before it are still delivered, nothing after it is
+    looked at.
+    """
+
+    __slots__ = ("_blank", "_cut", "_limit", "_pending", "fault", "offending")
+
+    def __init__(self, limit: int = MAX_LINE) -> None:
+        self._limit = limit
+        self._pending = bytearray()
+        self._cut = b""  # the first bytes of a UTF-8 character whose rest has not come; also in _pending
+        self._blank = 0
+        self.fault: LineTooLong | NotUtf8 | None = None
+        self.offending = b""
+        """The beginning (at most 64 KiB) of the line that is not UTF-8."""
+
+    @property
+    def pending(self) -> int:
+        """How many bytes of the incomplete line are held."""
+        return len(self._pending)
+
+    @property
+    def blank(self) -> int:
+        """How many lines of nothing but SP, TAB and CR were dropped."""
+        return self._blank
+
+    def push(self, chunk: bytes) -> list[bytes]:
+        """The lines that ``chunk`` completes, in order, each valid UTF-8, not blank, without LF and without the
+        one CR that may stand before it. Raises nothing; look at :attr:`fault` after the lines are handled.
+        """
+        if self.fault is not None:
+            return []
+        if chunk.isascii() and not self._cut:
+            return self._split(chunk)
+        data = self._cut + chunk
+        try:
+            _, consumed = codecs.utf_8_decode(data, "strict", False)
+        except UnicodeDecodeError as error:
+            # A lead byte that may begin a character is wrong only once the byte after the good part came.
+            wrong = error.end if 0xC2 <= data[error.start] <= 0xF4 else error.start
+            lines = self._split(chunk[: wrong - len(self._cut)])
+            if self.fault is None:
+                offset = len(self._pending) - (wrong - error.start)
+                self._pending += chunk[wrong - len(self._cut) :][:_OFFENDING_BYTES]
+                self.offending = bytes(self._pending[:_OFFENDING_BYTES])
+                self._latch(NotUtf8(offset, quote(self.offending.partition(b"\n")[0])))
+            return lines
+        self._cut = data[consumed:]
+        return self._split(chunk)
+
+    def _split(self, chunk: bytes) -> list[bytes]:
+        *ended, rest = chunk.split(b"\n")
+        lines: list[bytes] = []
+        if ended and self._pending:
+            self._pending += ended[0]
+            ended[0] = bytes(self._pending)
+            self._pending = bytearray()
+        for line in ended:
+            if len(line) > self._limit:
+                self._latch(LineTooLong(self._limit, len(line)))
+                return lines
+            if line.endswith(b"\r"):
+                line = line[:-1]
+            if line.strip(_BLANK):
+                lines.append(line)
+            else:
+                self._blank += 1
+        self._pending += rest
+        if len(self._pending) > self._limit:
+            self._latch(LineTooLong(self._limit, len(self._pending)))
+        return lines
+
+    def _latch(self, fault: LineTooLong | NotUtf8) -> None:
+        self.fault = fault
+        self._pending = bytearray()
+        self._cut = b""
