@@ -115,7 +115,7 @@ class TooManyPages(Fault):
     cap: int
 
 
-# --- a call ------------------------------------------------------------------------------------------------
+# --- a call ---------------------------------------------------------------------------------------
 
 
 class CallFault(Fault):
@@ -218,7 +218,7 @@ class TooLarge(CallFault):
     outcome: Outcome = "not_sent"
 
 
-# --- a start and a retirement --------------------------------------------------------------------------------
+# --- a start and a retirement ---------------------------------------------------------------------
 
 
 class StartFault(Fault):
@@ -304,7 +304,48 @@ class Stopped(Fault):
     by: str = "an explicit stop"
 
 
-# --- configuration -------------------------------------------------------------------------------------------
+# --- code generation ------------------------------------------------------------------------------
+
+
+class GenerationRefused(Fault):
+    """No module is made from a listing (codegen page, sections 2 and 3). Server text in it is clean and short."""
+
+
+@dataclass(eq=False)
+class TooManyTools(GenerationRefused):
+    """The listing holds ``count`` tools, more than a module may have."""
+
+    count: int
+    server: str = ""
+
+
+@dataclass(eq=False)
+class SurfaceTooLarge(GenerationRefused):
+    """The surface takes ``size`` bytes of UTF-8 after every cut."""
+
+    size: int
+    server: str = ""
+
+
+@dataclass(eq=False)
+class SanitizerBreach(GenerationRefused):
+    """Rendered text holds a shape that a generated module never has; ``detail`` says which, and where."""
+
+    detail: str
+    server: str = ""
+
+
+@dataclass(eq=False)
+class NameCollision(GenerationRefused):
+    """The tools ``first`` and ``second`` (original names) would both become the function ``name``."""
+
+    name: str
+    first: str
+    second: str
+    server: str = ""
+
+
+# --- configuration --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,6 +449,20 @@ def explain(fault: Fault) -> str:
             return reason
         case Stopped(by):
             return f"stopped by {by}"
+        case TooManyTools(count, server):
+            return f"server {server}: no module is generated from {count} tools, the limit is 256; see tools.allow"
+        case SurfaceTooLarge(size, server):
+            return (
+                f"server {server}: no module is generated, its surface would take {size} bytes and the limit is "
+                "65536; see tools.allow"
+            )
+        case SanitizerBreach(detail, server):
+            return f"server {server}: no module is generated, text of the server would pass as code: {detail}"
+        case NameCollision(name, first, second, server):
+            return (
+                f"server {server}: no module is generated, the tools {first!r} and {second!r} would both be named "
+                f"{name}; see tools.deny"
+            )
         case ConfigError(problems):
             return "\n".join(str(problem) for problem in problems)
         case _:
