@@ -1,0 +1,137 @@
+"""The daemon's ends of a server's pipes: non-blocking, driven by the loop, fair to the other servers (floor 2)."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import fcntl
+import os
+import termios
+from collections.abc import Callable
+from typing import Final
+
+FIRST_READ: Final = 64 * 1024
+LARGEST_READ: Final = 1024 * 1024
+
+
+class OutputPipe:
+    """What the server writes: one read for each turn of the loop, so that a flood starves nobody.
+
+    A read that came back full doubles the next one, up to ``largest``; a short one falls back: a long line
+    costs few turns and a short one little memory. ``on_end`` is called once: with None at end of file, with
+    the error otherwise; never after :meth:`close`.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        fd: int,
+        on_data: Callable[[bytes], None],
+        on_end: Callable[[OSError | None], None],
+        *,
+        largest: int = LARGEST_READ,
+    ) -> None:
+        self._loop = loop
+        self._fd = fd
+        self._on_data = on_data
+        self._on_end = on_end
+        self._largest = largest
+        self._size = FIRST_READ
+        loop.add_reader(fd, self._readable)
+
+    @property
+    def open(self) -> bool:
+        """Whether more may come."""
+        return self._fd >= 0
+
+    def drain(self) -> None:
+        """Deliver what is in the pipe at this moment; what others write meanwhile is not waited for."""
+        if self._fd < 0:
+            return
+        waiting = array.array("i", [0])
+        fcntl.ioctl(self._fd, termios.FIONREAD, waiting)
+        left = waiting[0]
+        while left > 0 and self._fd >= 0:
+            left -= self._read(min(left, self._largest)) or left
+
+    def close(self) -> None:
+        """Stop reading; nothing is delivered after this."""
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _readable(self) -> None:
+        count = self._read(self._size)
+        self._size = min(self._size * 2, self._largest) if count == self._size else FIRST_READ
+
+    def _read(self, size: int) -> int:
+        try:
+            data = os.read(self._fd, size)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            self._end(error)
+            return 0
+        if data:
+            self._on_data(data)
+        else:
+            self._end(None)
+        return len(data)
+
+    def _end(self, error: OSError | None) -> None:
+        self.close()
+        self._on_end(error)
+
+
+class InputPipe:
+    """What the server reads. Writes go straight to the kernel; the loop is asked only while the pipe is full."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        fd: int,
+        on_writable: Callable[[], None],
+        on_broken: Callable[[OSError], None],
+    ) -> None:
+        self._loop = loop
+        self._fd = fd
+        self._on_writable = on_writable
+        self._on_broken = on_broken
+        self._waiting = False
+
+    def write(self, data: bytes | memoryview) -> int:
+        """How many bytes of ``data`` the pipe took. Less than all: ``on_writable`` comes once, later.
+
+        A broken pipe takes nothing and calls ``on_broken`` once, from the loop.
+        """
+        if self._fd < 0 or not data:
+            return 0
+        try:
+            taken = os.write(self._fd, data)
+        except (BlockingIOError, InterruptedError):
+            taken = 0
+        except OSError as error:
+            self.close()
+            self._loop.call_soon(self._on_broken, error)
+            return 0
+        if taken < len(data) and not self._waiting:
+            self._waiting = True
+            self._loop.add_writer(self._fd, self._writable)
+        return taken
+
+    def close(self) -> None:
+        """End of file for the server."""
+        if self._fd >= 0:
+            self._stop_waiting()
+            os.close(self._fd)
+            self._fd = -1
+
+    def _stop_waiting(self) -> None:
+        if self._waiting:
+            self._waiting = False
+            self._loop.remove_writer(self._fd)
+
+    def _writable(self) -> None:
+        self._stop_waiting()
+        self._on_writable()

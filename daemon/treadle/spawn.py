@@ -1,0 +1,236 @@
+"""How one server is started: its launch, the checks before it, the wrappers around it, its pipes (floor 2)."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import functools
+import os
+import shutil
+import stat
+import subprocess
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from treadle.custody import MARK
+from treadle.errors import TransportFailed
+from treadle.limits import Limits
+from treadle.text import quote
+
+PIPE_BYTES: Final = 256 * 1024
+"""Wanted pipe size. Bigger ones gain nothing measurable, and the kernel budgets 64 MiB of pipes for each user."""
+GRACE_CPU_S: Final = 2
+"""Seconds between SIGXCPU and the kernel's SIGKILL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What to run for one incarnation of a server.
+
+    ``env`` is the whole environment (its PATH also finds the command), ``marker`` a value that no other
+    incarnation ever had. ``repr`` shows neither environment nor arguments: they may hold secrets.
+    """
+
+    server: str
+    argv: tuple[str, ...] = field(repr=False)
+    env: Mapping[str, str] = field(repr=False)
+    cwd: str | None = None
+    limits: Limits | None = None
+    marker: str
+
+
+def check(launch: Launch) -> str:
+    """The path of the program that ``launch`` would run. Raises TransportFailed with what stands in the way.
+
+    Done before the spawn because behind a wrapper the error of ``exec`` would reach nobody but stderr.
+    """
+    cwd = launch.cwd
+    if cwd is not None:
+        _require_directory(cwd)
+    if not launch.argv or not launch.argv[0]:
+        raise TransportFailed("command is empty: name an executable as its first element")
+    path = launch.env.get("PATH", os.defpath)
+    program = _locate(launch.argv[0], path, cwd)
+    _check_interpreter(os.path.join(cwd or "", program), path, cwd)
+    return program
+
+
+def _require_directory(cwd: str) -> None:
+    try:
+        mode = Path(cwd).stat().st_mode
+    except OSError as error:
+        raise TransportFailed(f"working directory {quote(cwd)}: {_worded(error)}") from None
+    if not stat.S_ISDIR(mode):
+        raise TransportFailed(f"working directory {quote(cwd)} is not a directory")
+
+
+def _locate(name: str, path: str, cwd: str | None) -> str:
+    """``name`` made a path as ``exec`` would; a relative one is relative to ``cwd``."""
+    if "/" in name:
+        if (problem := _not_runnable(name, cwd)) is not None:
+            raise TransportFailed(f"command {quote(name)} {problem}")
+        return name
+    first: str | None = None
+    for folder in path.split(os.pathsep):
+        candidate = os.path.join(folder or ".", name)
+        problem = _not_runnable(candidate, cwd)
+        if problem is None:
+            return candidate
+        if problem != _ABSENT and first is None:
+            first = f"command {quote(candidate)} {problem}"
+    raise TransportFailed(
+        first
+        or f"command {quote(name)} was not found on PATH {quote(path, 500)}: install it, give its full path,"
+        " or set PATH in the server's env"
+    )
+
+
+_ABSENT: Final = "does not exist"
+
+
+def _not_runnable(program: str, cwd: str | None) -> str | None:
+    full = os.path.join(cwd or "", program)
+    try:
+        mode = Path(full).stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return _ABSENT
+    except (OSError, ValueError) as error:
+        return f"cannot be used: {_worded(error)}"
+    if stat.S_ISDIR(mode):
+        return "is a directory"
+    if not stat.S_ISREG(mode):
+        return "is not a regular file"
+    if not os.access(full, os.X_OK):
+        return "is not executable: chmod +x it, or name its interpreter first"
+    return None
+
+
+def _check_interpreter(full: str, path: str, cwd: str | None) -> None:
+    try:
+        with open(full, "rb") as file:
+            line = file.read(256).partition(b"\n")[0]
+    except OSError:
+        return  # may be executable without being readable
+    if not line.startswith(b"#!"):
+        return
+    words = line[2:].strip(b" \t").split(None, 1) or [b""]
+    interpreter = os.fsdecode(words[0])
+    if line.endswith(b"\r"):
+        raise TransportFailed(
+            f"command {quote(full)}: its first line has a Windows line end (carriage return): convert the file"
+        )
+    if (problem := _not_runnable(interpreter, cwd)) is not None:
+        raise TransportFailed(f"command {quote(full)}: its interpreter {quote(interpreter)} {problem}")
+    argument = os.fsdecode(words[1].strip()) if len(words) > 1 else ""
+    if Path(interpreter).name == "env" and argument and argument[0] != "-" and "=" not in argument:
+        try:
+            _locate(argument, path, cwd)
+        except TransportFailed as failure:
+            raise TransportFailed(f"command {quote(full)} runs through env: {failure.reason}") from None
+
+
+def _worded(error: OSError | ValueError) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+
+
+@functools.cache
+def parent_death_prefix() -> tuple[str, ...]:
+    """The command prefix that has the kernel kill the child when the daemon dies; empty where there is none.
+
+    ``preexec_fn`` could do it without a program but turns vfork into a fork of the whole daemon.
+    """
+    program = shutil.which("setpriv")
+    if program is None:
+        return ()
+    prefix = (program, "--pdeathsig", "KILL", "--")
+    try:
+        probe = subprocess.run([*prefix, "/bin/sh", "-c", ":"], capture_output=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return prefix if probe.returncode == 0 else ()
+
+
+def command_line(program: str, launch: Launch, cgroup_procs: str | None, rlimits: Mapping[str, int]) -> list[str]:
+    """The argument vector that enters the cgroup, sets the limits (letter of ``ulimit`` to value), and becomes
+    the program. Each step replaces the process, so that the pid is the server's own."""
+    steps: list[str] = []
+    if cgroup_procs is not None:
+        steps.append('echo 0 >"$0"')
+    for letter, value in rlimits.items():
+        if letter == "t":
+            steps.append(f"ulimit -H -t {value + GRACE_CPU_S} && ulimit -S -t {value}")
+        else:
+            steps.append(f"ulimit -{letter} {value}")
+    shell = ["/bin/sh", "-c", " && ".join([*steps, 'exec "$@"']), cgroup_procs or "sh"] if steps else []
+    # The signal is tied to the thread that spawned: anywhere but in the main thread it would come too early.
+    death = parent_death_prefix() if threading.current_thread() is threading.main_thread() else ()
+    return [*shell, *death, program, *launch.argv[1:]]
+
+
+@dataclass(slots=True)
+class Spawned:
+    """A running child and the daemon's ends of what leads to it."""
+
+    popen: subprocess.Popen[bytes]
+    pidfd: int
+    stdin: int
+    stdout: int
+    stderr: int
+
+
+def spawn(command: list[str], launch: Launch) -> Spawned:
+    """Run ``command`` as the leader of a session and group of its own, with a pipe for each of 0, 1 and 2.
+
+    The daemon's ends are close-on-exec and non-blocking. Raises TransportFailed; then nothing is left behind.
+    """
+    ends: list[int] = []
+    try:
+        for writer in (1, 0, 0):
+            pair = os.pipe2(os.O_CLOEXEC)
+            ends.extend(pair)
+            os.set_blocking(pair[writer], False)
+        stdin_r, stdin_w, stdout_r, stdout_w, stderr_r, stderr_w = ends
+        for fd in (stdin_w, stdout_w):
+            with suppress(OSError):  # over the user's budget: the default size does as well
+                fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        popen = subprocess.Popen(
+            command,
+            stdin=stdin_r,
+            stdout=stdout_w,
+            stderr=stderr_w,
+            cwd=launch.cwd,
+            env={**launch.env, MARK: launch.marker},
+            start_new_session=True,
+        )
+        try:
+            pidfd = os.pidfd_open(popen.pid)
+        except OSError:
+            popen.kill()
+            popen.wait()
+            raise
+    except (OSError, ValueError) as error:
+        for fd in ends:
+            os.close(fd)
+        raise TransportFailed(_spawn_failure(launch, error)) from None
+    for fd in (stdin_r, stdout_w, stderr_w):
+        os.close(fd)
+    return Spawned(popen, pidfd, stdin_w, stdout_r, stderr_r)
+
+
+def _spawn_failure(launch: Launch, error: OSError | ValueError) -> str:
+    name = quote(launch.argv[0])
+    match getattr(error, "errno", None):
+        case errno.E2BIG:
+            return f"cannot start {name}: its arguments and environment are too long for the kernel"
+        case errno.ENOEXEC:
+            return f"cannot start {name}: not a program for this machine, and no #! line says what should run it"
+        case errno.EMFILE | errno.ENFILE:
+            return f"cannot start {name}: no file descriptors are left: raise LimitNOFILE of the daemon"
+        case errno.EAGAIN | errno.ENOMEM:
+            return f"cannot start {name}: {_worded(error)}: the limit of processes or memory is reached"
+        case _:
+            return f"cannot start {name}: {_worded(error)}"

@@ -1,0 +1,304 @@
+"""Custody of everything that a server may have left running (floor 2).
+
+The daemon is a child subreaper: a descendant whose parent ends becomes the daemon's own child, whatever session
+or group it moved to, so nothing escapes upwards. The difficulty is to tell whose it was: a helper of a live
+neighbour must never be killed because another server is retired. A descendant is attributed by its chain of
+parents, by the session or group of the unreaped leader, by having been seen in the tree before the leader was
+signalled, and by the mark in its environment. What nobody can attribute is said to be unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from treadle import cgroup, procfs
+from treadle.custody import MARK, Record
+from treadle.limits import Limits, plan
+from treadle.procfs import Process
+
+DRAIN_S: Final = 5.0
+"""How long a drain may take before what is left is reported as left."""
+TICK_S: Final = 2.0
+"""How often adopted zombies are looked for while servers run (between retirements, which look at once)."""
+FIRST_POLL_S: Final = 0.001
+SLOWEST_POLL_S: Final = 0.05
+
+_PR_SET_CHILD_SUBREAPER = 36
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False, slots=True)
+class Incarnation:
+    """One start of one server, from before its spawn until its release."""
+
+    server: str
+    marker: str
+    group: cgroup.Cgroup | None = None
+    pid: int | None = None
+    reserved: bool = False
+    """Whether the leader is unreaped, so that no other process can have its pid, group or session number."""
+    known: set[tuple[int, int]] = field(default_factory=set)
+    """Descendants seen while their chain of parents still led to the leader."""
+
+    @property
+    def cgroup_procs(self) -> str | None:
+        """The file by which the child enters its cgroup, None without one."""
+        return None if self.group is None else self.group.procs
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """``drained``: True when nothing is left, False when something is known to be, None when it cannot be known.
+    ``stragglers`` counts the descendants that were killed."""
+
+    drained: bool | None
+    by: Literal["cgroup", "sweep"]
+    stragglers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a tree uses: processes, resident bytes (shared pages counted for each), CPU seconds of live ones."""
+
+    processes: int
+    rss_bytes: int
+    cpu_s: float
+
+
+class Custody:
+    """The daemon's custody of all its servers. One for each process; belongs to its event loop's thread.
+
+    ``record`` is told of every spawn and release. ``cgroup_root`` is the directory for the servers' cgroups;
+    without one a delegated subtree is looked for, and without that the sweep does the work. Makes the process
+    a child subreaper: orphans are adopted and reaped. A process of the daemon's own session, or one named by
+    :meth:`own`, is never taken for an orphan.
+    """
+
+    def __init__(self, *, record: Record | None = None, cgroup_root: Path | None = None) -> None:
+        self._record = record
+        self._live: set[Incarnation] = set()
+        self._leaders: dict[int, Incarnation] = {}
+        self._owned: set[int] = set()
+        self._session = os.getsid(0)
+        self._tick: asyncio.TimerHandle | None = None
+        self._subreaper = ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+        path = cgroup_root or cgroup.delegated()
+        self._root = cgroup.CgroupRoot(path) if path is not None else None
+
+    @property
+    def containment(self) -> Literal["cgroup", "sweep"]:
+        """By which means descendants are found and ended."""
+        return "sweep" if self._root is None else "cgroup"
+
+    def unenforced(self, limits: Limits | None) -> list[str]:
+        """Sentences about what of ``limits`` this machine does not enforce as asked."""
+        return plan(limits, self._controllers()).unenforced
+
+    def rlimits(self, limits: Limits | None) -> dict[str, int]:
+        """The resource limits to set in the child: letter of ``ulimit`` to value."""
+        return plan(limits, self._controllers()).rlimits
+
+    def own(self, pid: int) -> None:
+        """Name a child that somebody else here waits for, such as the guard."""
+        self._owned.add(pid)
+
+    def disown(self, pid: int) -> None:
+        """Take :meth:`own` back once that child was reaped."""
+        self._owned.discard(pid)
+
+    # --- the life of an incarnation --------------------------------------------------------------------------
+
+    def admit(self, server: str, marker: str, limits: Limits | None) -> Incarnation:
+        """Take an incarnation into custody, before anything of it runs. Pair it with :meth:`release`."""
+        incarnation = Incarnation(server, marker)
+        if self._root is not None:
+            try:
+                incarnation.group = self._root.make(marker, plan(limits, self._root.controllers).cgroup)
+            except OSError as error:
+                log.warning("server %s runs without a cgroup of its own: %s", server, error)
+        self._live.add(incarnation)
+        self._write(incarnation)
+        return incarnation
+
+    def spawned(self, incarnation: Incarnation, pid: int) -> None:
+        """Its leader runs as ``pid``, a child that only its owner reaps."""
+        incarnation.pid = pid
+        incarnation.reserved = True
+        self._leaders[pid] = incarnation
+        self._write(incarnation)
+        self._schedule()
+
+    def leader_reaped(self, incarnation: Incarnation) -> None:
+        """From now on its pid may belong to anybody."""
+        incarnation.reserved = False
+        if incarnation.pid is not None:
+            self._leaders.pop(incarnation.pid, None)
+
+    def release(self, incarnation: Incarnation, *, drained: bool | None) -> None:
+        """End its custody. What is known to be left stays in the record, for the next start."""
+        self._live.discard(incarnation)
+        if incarnation.group is not None:
+            incarnation.group.remove()
+        if self._record is not None and drained is not False:
+            self._record.drop(incarnation.marker)
+        self.reap_strangers()
+
+    def _write(self, incarnation: Incarnation) -> None:
+        if self._record is not None:
+            group = None if incarnation.group is None else str(incarnation.group.path)
+            self._record.hold(incarnation.marker, incarnation.server, incarnation.pid, group)
+
+    def _controllers(self) -> frozenset[str]:
+        return frozenset() if self._root is None else self._root.controllers
+
+    # --- who belongs to whom ---------------------------------------------------------------------------------
+
+    def snapshot(self, incarnation: Incarnation) -> None:
+        """Remember its descendants while their parents live. Call before each signal."""
+        incarnation.known.update(process.key for process in self.members(incarnation))
+
+    def members(self, incarnation: Incarnation) -> list[Process]:
+        """Its live descendants, without the leader."""
+        found = self._survey(incarnation)[0]
+        if incarnation.group is not None:
+            found.update((process.pid, process) for process in incarnation.group.members())
+        if incarnation.reserved and incarnation.pid is not None:
+            found.pop(incarnation.pid, None)
+        return list(found.values())
+
+    def usage(self, incarnation: Incarnation) -> Usage:
+        """What the leader and its descendants use at this moment."""
+        leader = procfs.read(incarnation.pid) if incarnation.pid is not None and incarnation.reserved else None
+        tree = [*([] if leader is None else [leader]), *self.members(incarnation)]
+        return Usage(
+            processes=len(tree),
+            rss_bytes=sum(process.rss for process in tree) * _PAGE,
+            cpu_s=sum(process.cpu for process in tree) / _TICKS_PER_SECOND,
+        )
+
+    def _survey(self, incarnation: Incarnation) -> tuple[dict[int, Process], bool]:
+        """Its live descendants by pid, and whether there are orphans that cannot be attributed to anybody.
+
+        It suffices to judge the daemon's own children: a descendant is below one of them.
+        """
+        roots: list[int] = []
+        found: dict[int, Process] = {}
+        unknown = False
+        for child in procfs.children(os.getpid()):
+            if self._leaders.get(child.pid) is incarnation:
+                roots.append(child.pid)
+            elif self._is_adopted(child) and child.alive:
+                owner = self._owner(child)
+                if owner is incarnation:
+                    roots.append(child.pid)
+                    found[child.pid] = child
+                elif owner is None:
+                    unknown = True
+        for root in roots:
+            found.update((process.pid, process) for process in procfs.descendants(root) if process.alive)
+        return found, unknown
+
+    def _is_adopted(self, child: Process) -> bool:
+        # No descendant of a server can get back into the daemon's session: what is in it was forked right here.
+        return child.pid not in self._leaders and child.pid not in self._owned and child.session != self._session
+
+    def _owner(self, child: Process) -> Incarnation | None:
+        for number in (child.session, child.pgrp):
+            if (leader := self._leaders.get(number)) is not None:
+                return leader
+        mark = procfs.variable(child.pid, MARK)
+        return next((one for one in self._live if child.key in one.known or one.marker == mark), None)
+
+    # --- ending ----------------------------------------------------------------------------------------------
+
+    async def drain(self, incarnation: Incarnation, within: float = DRAIN_S) -> Drain:
+        """End its descendants (never its leader) and say what is known. Takes at most some ``within`` seconds.
+
+        Call it while the dead leader is unreaped: then even the group can be signalled safely.
+        """
+        killed: set[tuple[int, int]] = set()
+        by_cgroup = False
+        if incarnation.group is not None:
+            killed.update(process.key for process in self.members(incarnation))
+            by_cgroup = await incarnation.group.end(within)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within
+        pause = FIRST_POLL_S
+        while True:
+            members, unknown = self._survey(incarnation)
+            self.reap_strangers()
+            if incarnation.reserved and incarnation.pid is not None:
+                members.pop(incarnation.pid, None)
+            if not members:
+                break
+            if loop.time() >= deadline:
+                return Drain(False, self._by(incarnation), len(killed))
+            killed.update(self._kill(incarnation, members.values()))
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, SLOWEST_POLL_S)
+        if incarnation.group is not None:
+            return Drain(by_cgroup, "cgroup", len(killed))
+        return Drain(None if unknown or not self._subreaper else True, "sweep", len(killed))
+
+    async def end_strangers(self, within: float = DRAIN_S) -> int:
+        """At the daemon's end, when no server is left: kill every orphan that was adopted. Returns how many."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within
+        pause = FIRST_POLL_S
+        killed: set[tuple[int, int]] = set()
+        while True:
+            self.reap_strangers()
+            adopted = [child for child in procfs.children(os.getpid()) if self._is_adopted(child) and child.alive]
+            if not adopted or loop.time() >= deadline:
+                return len(killed)
+            tree = [*adopted, *(process for child in adopted for process in procfs.descendants(child.pid))]
+            killed.update(process.key for process in tree if process.alive and procfs.kill(process))
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, SLOWEST_POLL_S)
+
+    def reap_strangers(self) -> None:
+        """Reap the adopted orphans that ended. Cheap when there are none; touches no child that has an owner."""
+        try:
+            if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                return
+        except ChildProcessError:
+            return
+        for child in procfs.children(os.getpid()):
+            if not child.alive and self._is_adopted(child):
+                with suppress(ChildProcessError):
+                    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG)
+
+    def _by(self, incarnation: Incarnation) -> Literal["cgroup", "sweep"]:
+        return "sweep" if incarnation.group is None else "cgroup"
+
+    def _kill(self, incarnation: Incarnation, members: Iterable[Process]) -> set[tuple[int, int]]:
+        """Kill ``members``; the group at once, so that one that forks cannot outrun the sweep."""
+        killed: set[tuple[int, int]] = set()
+        group = [process for process in members if incarnation.reserved and process.pgrp == incarnation.pid]
+        if group:
+            with suppress(OSError):
+                os.killpg(group[0].pgrp, signal.SIGKILL)
+                killed.update(process.key for process in group)
+        killed.update(process.key for process in members if process.key not in killed and procfs.kill(process))
+        return killed
+
+    def _schedule(self) -> None:
+        if self._tick is None and self._live:
+            self._tick = asyncio.get_running_loop().call_later(TICK_S, self._ticked)
+
+    def _ticked(self) -> None:
+        self._tick = None
+        self.reap_strangers()
+        self._schedule()
