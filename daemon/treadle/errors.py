@@ -233,6 +233,19 @@ class TransportFailed(StartFault):
 
 
 @dataclass(eq=False)
+class EnvironmentRefused(StartFault):
+    """``variable``, named by the configuration key ``key``, has no usable value; ``reason`` follows its name.
+
+    Raised before anything is spawned (configuration page). Holds no value.
+    """
+
+    server: str
+    variable: str
+    reason: str
+    key: str
+
+
+@dataclass(eq=False)
 class HandshakeFailed(StartFault):
     """The server died, erred or stayed silent before it was ready; ``error`` is the cause, ``phase`` where."""
 
@@ -431,6 +444,8 @@ def explain(fault: Fault) -> str:
             return f"{what} is {size} bytes, the limit is {limit}"
         case TransportFailed(reason):
             return reason
+        case EnvironmentRefused(server, variable, reason, key):
+            return f"server {server}: {variable} ({key}) {reason}; {_remedy(variable, key)}"
         case HandshakeFailed(error, phase):
             return f"{phase} failed: {explain(error)}"
         case VersionUnsupported(server, supported):
@@ -467,6 +482,19 @@ def explain(fault: Fault) -> str:
             return "\n".join(str(problem) for problem in problems)
         case _:
             return type(fault).__name__
+
+
+def _remedy(variable: str, key: str) -> str:
+    """How to give a server the value of ``variable`` that the configuration names with ``key``."""
+    if key == "env_files":
+        return (
+            "write the value into a file that the daemon's user can read; under systemd, "
+            f"LoadCredential={variable}:FILE in the unit and ${{CREDENTIALS_DIRECTORY}}/{variable} as the path"
+        )
+    return (
+        f"export {variable} where the daemon is started; under systemd, EnvironmentFile= in its unit, or "
+        "LoadCredential= and env_files"
+    )
 
 
 def failure_code(fault: Fault) -> str:
