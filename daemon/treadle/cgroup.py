@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from treadle import procfs
+from treadle.record import group_name
 
 FIRST_POLL_S: Final = 0.001
 SLOWEST_POLL_S: Final = 0.05
@@ -74,7 +75,7 @@ class CgroupRoot:
 
     def make(self, marker: str, limits: dict[str, int]) -> Cgroup:
         """The group for the incarnation ``marker`` with its limits set. Raises OSError."""
-        group = Cgroup(self.path / ("treadle-" + re.sub(r"[^\w-]", "-", marker)))
+        group = Cgroup(self.path / group_name(marker))
         group.path.mkdir()
         try:
             for name, value in limits.items():

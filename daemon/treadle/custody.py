@@ -1,9 +1,9 @@
-"""What outlives the daemon's death: the record of its servers, the recovery by the next start (floor 2).
+"""What happens to the servers when the daemon is killed: the recovery by the next start, and the guard (floor 2).
 
 ``SIGKILL`` gives the daemon no last word. Its servers normally die with it (parent-death signal, end of file on
 stdin), but a process may have cleared that signal, ignore the end of file, and live on. So the daemon keeps a
-record, one file for each socket, and its next start ends what the record names before it spawns anything (MCP
-client page, section 5); the guard (:mod:`treadle.guard`) does the same at the moment of the death.
+record (:mod:`treadle.record`), and its next start ends what the record names before it spawns anything (MCP
+client page, section 5); the :class:`Guard` does the same at the moment of the death.
 
 Identity before everything: a pid is a number that anybody may have by now. A process is ours when its pid *and*
 start time are recorded, when it carries a recorded mark in its environment, when it descends from such a process,
@@ -14,39 +14,31 @@ Imports the standard library alone: the guard runs this in a bare interpreter.
 
 from __future__ import annotations
 
-import json
-import logging
 import os
-import tempfile
+import signal
+import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from treadle import procfs
 from treadle.procfs import Process
+from treadle.record import MARK, Held, Record, group_of, read_record
 
-MARK: Final = "TREADLE_SERVER_MARK"
-"""The variable by which a server's descendants are recognised; its value differs for every incarnation."""
-FORMAT: Final = 1
+if TYPE_CHECKING:
+    import subprocess
+
+__all__ = ["Finding", "Guard", "Record", "recover"]
+
 RECOVERY_S: Final = 5.0
 FIRST_POLL_S: Final = 0.002
 SLOWEST_POLL_S: Final = 0.1
-
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """One recorded incarnation. ``pid`` is None until it was spawned, ``start`` its start time in clock ticks."""
-
-    marker: str
-    server: str
-    pid: int | None
-    start: int | None
-    cgroup: str | None
+RELEASE_S: Final = 2.0
+DEATH_S: Final = 2.0
+"""How long the guard waits for a daemon that closed its pipe to be gone altogether."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,117 +55,6 @@ class Finding:
         return f"{subject}process {self.pid} ({self.name}) {self.how}" if self.pid else f"{subject}{self.how}"
 
 
-class Record:
-    """The file that names what the daemon has in custody; valid for this boot and this daemon process.
-
-    Written whole, to a temporary file that is renamed (mode 0600), on every spawn and release, never per call.
-    A failed write is logged and tried again by the next one: it takes recovery away, not service.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.daemon = os.urandom(8).hex()
-        """What tells this daemon's record from that of any other start."""
-        self._held: dict[str, Held] = {}
-        self._write()
-
-    def hold(self, marker: str, server: str, pid: int | None, cgroup: str | None = None) -> None:
-        """Record an incarnation: before its spawn by its marker, after it with its pid too."""
-        process = procfs.read(pid) if pid is not None else None
-        self._held[marker] = Held(marker, server, pid, process.start if process else None, cgroup)
-        self._write()
-
-    def drop(self, marker: str) -> None:
-        """Nothing of that incarnation is left."""
-        if self._held.pop(marker, None) is not None:
-            self._write()
-
-    def remove(self) -> None:
-        """Remove the file, at an orderly end with nothing left; a record that still holds something stays."""
-        if not self._held:
-            self.path.unlink(missing_ok=True)
-
-    def _write(self) -> None:
-        own = procfs.read(os.getpid())
-        body = {
-            "format": FORMAT,
-            "boot": procfs.boot_id(),
-            "daemon": {"id": self.daemon, "pid": os.getpid(), "start": own.start if own else 0},
-            "held": [asdict(held) for held in self._held.values()],
-        }
-        try:
-            _replace(self.path, json.dumps(body, indent=1).encode())
-        except OSError as error:
-            log.warning("cannot write the custody record %s: %s", self.path, error)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    fd, temporary = tempfile.mkstemp(prefix=path.name + ".", dir=path.parent)  # mode 0600
-    try:
-        with open(fd, "wb") as file:
-            file.write(data)
-        Path(temporary).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(temporary).unlink()
-        raise
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """A record read back. ``daemon_pid`` and ``daemon_start`` identify the process that wrote it."""
-
-    boot: str
-    daemon: str
-    daemon_pid: int
-    daemon_start: int
-    held: tuple[Held, ...]
-
-
-def read_record(path: Path) -> Recorded | None:
-    """The record at ``path``, None when there is none. Raises ValueError, saying why, when it cannot be used."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise ValueError(f"cannot be read: {error.strerror}") from None
-    try:
-        body = json.loads(data)
-        if body["format"] != FORMAT:
-            raise ValueError(f"has the unknown format {body['format']!r}")
-        daemon = body["daemon"]
-        return Recorded(
-            _typed(body["boot"], str),
-            _typed(daemon["id"], str),
-            _typed(daemon["pid"], int),
-            _typed(daemon["start"], int),
-            tuple(_held(item) for item in _typed(body["held"], list)),
-        )
-    except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError, RecursionError):
-        raise ValueError("is torn or was not written by this program") from None
-
-
-def _held(item: Any) -> Held:
-    held = Held(**item)
-    if not held.marker:
-        raise TypeError("an empty marker would fit every process without one")
-    _typed(held.server, str)
-    _typed(held.marker, str)
-    for number in (held.pid, held.start):
-        if number is not None:
-            _typed(number, int)
-    if held.cgroup is not None:
-        _typed(held.cgroup, str)
-    return held
-
-
-def _typed(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise TypeError(f"expected {kind.__name__}")
-    return value
-
-
 def recover(path: Path, *, daemon: str | None = None, before: int | None = None) -> list[Finding]:
     """End everything that the record at ``path`` names and that still runs; returns what was met, for the log.
 
@@ -188,31 +69,40 @@ def recover(path: Path, *, daemon: str | None = None, before: int | None = None)
         return [Finding("", 0, "", f"the custody record {path} {error}; it was ignored")]
     if record is None or record.boot != procfs.boot_id() or daemon not in (None, record.daemon):
         return []
-    writer = procfs.read(record.daemon_pid)
-    if writer is not None and writer.start == record.daemon_start and writer.alive and writer.pid != os.getpid():
-        return [
-            Finding("", writer.pid, "treadle", f"still runs and owns the servers in {path}; they were left alone")
-        ]
-    return _end(record.held, before)
+    if record.writer_lives():
+        what = f"still runs and owns what {path} names; it was left alone"
+        return [Finding("", record.daemon_pid, _name(record.daemon_pid), what)]
+    findings = _end(record.held, before)
+    for one in record.held:
+        if (group := group_of(one)) is not None:
+            with suppress(OSError):
+                group.rmdir()
+    return findings
 
 
 def _end(held: tuple[Held, ...], before: int | None) -> list[Finding]:
-    """Kill what is identified, again and again, because it may fork meanwhile, until nothing is left."""
+    """Freeze what is identified until nothing new turns up, kill it, and look again until nothing is left.
+
+    Freezing first keeps every parent in place, so that a child forked meanwhile is still found below it.
+    """
     deadline = time.monotonic() + RECOVERY_S
     findings: dict[tuple[int, int], Finding] = {}
     pause = FIRST_POLL_S
     while True:
         ours, doubtful = identify(held, list(procfs.everyone()), before)
         late = time.monotonic() >= deadline
+        fresh = [item for item in ours if item[0].key not in findings]
+        for process, one, how in fresh:
+            procfs.kill(process, signal.SIGSTOP)
+            what = f"was left over (known by its {how}) and was killed"
+            findings[process.key] = Finding(one.server, process.pid, _name(process.pid), what)
+        if fresh and not late:
+            continue
         for process, one, how in ours:
+            procfs.kill(process)
             if late:
                 what = f"was left over (known by its {how}) and cannot be ended: end it by hand"
-            elif process.key in findings:
-                what = findings[process.key].how
-            else:
-                what = f"was left over (known by its {how}) and was killed"
-            findings[process.key] = Finding(one.server, process.pid, _name(process.pid), what)
-            procfs.kill(process)
+                findings[process.key] = Finding(one.server, process.pid, _name(process.pid), what)
         if not ours or late:
             break
         time.sleep(pause)
@@ -230,7 +120,9 @@ def identify(
 
     The own process is never among them.
     """
+    held = tuple(held)
     by_mark = {one.marker: one for one in held}
+    by_group = {pid: one for one in held for pid in _group_pids(one)}
     by_number = {one.pid: one for one in held if one.pid is not None and one.start is not None}
     starts = {process.pid: process.start for process in processes}
     ours: dict[int, tuple[Process, Held, str]] = {}
@@ -243,6 +135,8 @@ def identify(
             ours[process.pid] = (process, leader, "pid and start time")
         elif (mark := procfs.variable(process.pid, MARK)) is not None and mark in by_mark:
             ours[process.pid] = (process, by_mark[mark], "mark")
+        elif process.pid in by_group:
+            ours[process.pid] = (process, by_group[process.pid], "cgroup")
         elif leader is None and (one := by_number.get(process.session) or by_number.get(process.pgrp)) is not None:
             assert one.pid is not None
             assert one.start is not None
@@ -260,9 +154,104 @@ def identify(
     return list(ours.values()), [pair for pid, pair in doubtful.items() if pid not in ours]
 
 
+def _group_pids(one: Held) -> list[int]:
+    group = group_of(one)
+    if group is None:
+        return []
+    try:
+        return [int(word) for file in group.glob("**/cgroup.procs") for word in file.read_text().split()]
+    except OSError:
+        return []
+
+
 def _name(pid: int) -> str:
     try:
         text = Path(f"{procfs.PROC}/{pid}/comm").read_bytes().decode("utf-8", "replace")
     except OSError:
         return "?"
     return "".join(char if char.isprintable() else " " for char in text.strip())
+
+
+class Guard:
+    """A tiny process that outlives the daemon by the time it takes to end what the daemon left.
+
+    A shell that reads one line from a pipe whose only writer is the daemon. ``done`` ends it. End of file without
+    it means that the daemon was killed: the shell becomes a Python that runs :func:`recover` once. It has a
+    session of its own, ignores the polite signals, and holds nothing but the pipe. Recovery is restricted to the
+    very record of this daemon, so that a successor that starts at the same moment is not hurt.
+    """
+
+    _WAIT: Final = 'trap "" HUP INT TERM; read -r word; [ "$word" = done ] || exec "$@"'
+    _RECOVER: Final = (
+        "import sys; sys.path.append(sys.argv[1]); from treadle.custody import main; sys.exit(main(sys.argv[2:]))"
+    )
+
+    def __init__(self, popen: subprocess.Popen[bytes], pipe: int) -> None:
+        self._popen = popen
+        self._pipe = pipe
+
+    @classmethod
+    def start(cls, record_path: Path) -> Guard:
+        """Start it for the record that this daemon wrote to ``record_path``. Raises OSError, and ValueError when
+        there is no usable record. Name its :attr:`pid` to :meth:`treadle.tree.Custody.own`."""
+        import subprocess
+
+        record = read_record(record_path)
+        if record is None:
+            raise ValueError(f"there is no custody record at {record_path}")
+        package = str(Path(__file__).resolve().parent.parent)
+        recovery = [cls._RECOVER, package, str(record_path.resolve()), record.daemon]
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        try:
+            popen = subprocess.Popen(
+                ["/bin/sh", "-c", cls._WAIT, "treadle-guard", sys.executable, "-I", "-S", "-c", *recovery],
+                stdin=reader,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={},
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(writer)
+            raise
+        finally:
+            os.close(reader)
+        return cls(popen, writer)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._popen.pid
+
+    async def release(self, within: float = RELEASE_S) -> None:
+        """Send it home at the daemon's orderly end and reap it; killed when it does not go within ``within``
+        seconds. Idempotent."""
+        import asyncio
+
+        if self._pipe >= 0:
+            with suppress(OSError):
+                os.write(self._pipe, b"done\n")
+            os.close(self._pipe)
+            self._pipe = -1
+        deadline = time.monotonic() + within
+        while self._popen.poll() is None:
+            if time.monotonic() >= deadline:
+                self._popen.kill()
+            await asyncio.sleep(FIRST_POLL_S)
+
+
+def main(arguments: list[str]) -> int:
+    """The guard's recovery: ``RECORD DAEMON``, run when the daemon's pipe reached its end."""
+    path, daemon = Path(arguments[0]), arguments[1]
+    # The leaders were unreaped until now: whoever is in their sessions already got there by birth.
+    before = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+    deadline = time.monotonic() + DEATH_S
+    try:
+        record = read_record(path)
+        while record is not None and record.writer_lives() and time.monotonic() < deadline:
+            time.sleep(FIRST_POLL_S)
+    except ValueError:
+        return 1
+    recover(path, daemon=daemon, before=before)
+    return 0

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from treadle.custody import MARK
 from treadle.errors import TransportFailed
 from treadle.limits import Limits
+from treadle.record import MARK
 from treadle.text import quote
 
 PIPE_BYTES: Final = 256 * 1024

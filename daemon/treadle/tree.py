@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 from treadle import cgroup, procfs
-from treadle.custody import MARK, Record
 from treadle.limits import Limits, plan
 from treadle.procfs import Process
+from treadle.record import MARK, Record
 
 DRAIN_S: Final = 5.0
 """How long a drain may take before what is left is reported as left."""
@@ -51,6 +51,8 @@ class Incarnation:
     """Whether the leader is unreaped, so that no other process can have its pid, group or session number."""
     known: set[tuple[int, int]] = field(default_factory=set)
     """Descendants seen while their chain of parents still led to the leader."""
+    frozen: set[tuple[int, int]] = field(default_factory=set)
+    """Descendants that were stopped before they are killed."""
 
     @property
     def cgroup_procs(self) -> str | None:
@@ -151,7 +153,10 @@ class Custody:
         self._live.discard(incarnation)
         if incarnation.group is not None:
             incarnation.group.remove()
-        if self._record is not None and drained is not False:
+        if drained is False:
+            incarnation.pid = None  # reaped: from now on the mark alone identifies what is left
+            self._write(incarnation)
+        elif self._record is not None:
             self._record.drop(incarnation.marker)
         self.reap_strangers()
 
@@ -245,6 +250,8 @@ class Custody:
                 break
             if loop.time() >= deadline:
                 return Drain(False, self._by(incarnation), len(killed))
+            if self._freeze(incarnation, members.values()):
+                continue
             killed.update(self._kill(incarnation, members.values()))
             await asyncio.sleep(pause)
             pause = min(pause * 2, SLOWEST_POLL_S)
@@ -282,6 +289,15 @@ class Custody:
 
     def _by(self, incarnation: Incarnation) -> Literal["cgroup", "sweep"]:
         return "sweep" if incarnation.group is None else "cgroup"
+
+    def _freeze(self, incarnation: Incarnation, members: Iterable[Process]) -> bool:
+        """Stop the ones not met before, so that their children stay below them until all are known."""
+        fresh = [process for process in members if process.key not in incarnation.frozen]
+        for process in fresh:
+            incarnation.frozen.add(process.key)
+            procfs.kill(process, signal.SIGSTOP)
+        incarnation.known.update(incarnation.frozen)
+        return bool(fresh)
 
     def _kill(self, incarnation: Incarnation, members: Iterable[Process]) -> set[tuple[int, int]]:
         """Kill ``members``; the group at once, so that one that forks cannot outrun the sweep."""

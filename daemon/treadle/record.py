@@ -1,0 +1,162 @@
+"""The file that names what the daemon has in custody (floor 2).
+
+One for each socket, so that two daemons never take each other's processes for left-overs. Imports the standard
+library alone: the guard of :mod:`treadle.custody` runs this in a bare interpreter.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from treadle import procfs
+
+MARK: Final = "TREADLE_SERVER_MARK"
+"""The variable by which a server's descendants are recognised; its value differs for every incarnation."""
+FORMAT: Final = 1
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One recorded incarnation. ``pid`` is None until it was spawned, ``start`` its start time in clock ticks."""
+
+    marker: str
+    server: str
+    pid: int | None
+    start: int | None
+    cgroup: str | None
+
+
+def group_name(marker: str) -> str:
+    """The name of the cgroup directory of an incarnation; no other incarnation has it."""
+    return "treadle-" + re.sub(r"[^\w-]", "-", marker)
+
+
+def group_of(one: Held) -> Path | None:
+    """The recorded cgroup directory, None when there is none or its name is not that of its incarnation."""
+    path = Path(one.cgroup) if one.cgroup is not None else None
+    return path if path is not None and path.name == group_name(one.marker) else None
+
+
+class Record:
+    """The file that names what the daemon has in custody; valid for this boot and this daemon process.
+
+    Written whole, to a temporary file that is renamed (mode 0600), on every spawn and release, never per call.
+    A failed write is logged and tried again by the next one: it takes recovery away, not service.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.daemon = os.urandom(8).hex()
+        """What tells this daemon's record from that of any other start."""
+        self._held: dict[str, Held] = {}
+        self._write()
+
+    def hold(self, marker: str, server: str, pid: int | None, cgroup: str | None = None) -> None:
+        """Record an incarnation: before its spawn by its marker, after it with its pid too."""
+        process = procfs.read(pid) if pid is not None else None
+        self._held[marker] = Held(marker, server, pid, process.start if process else None, cgroup)
+        self._write()
+
+    def drop(self, marker: str) -> None:
+        """Nothing of that incarnation is left."""
+        if self._held.pop(marker, None) is not None:
+            self._write()
+
+    def remove(self) -> None:
+        """Remove the file, at an orderly end with nothing left; a record that still holds something stays."""
+        if not self._held:
+            self.path.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        own = procfs.read(os.getpid())
+        body = {
+            "format": FORMAT,
+            "boot": procfs.boot_id(),
+            "daemon": {"id": self.daemon, "pid": os.getpid(), "start": own.start if own else 0},
+            "held": [asdict(held) for held in self._held.values()],
+        }
+        try:
+            _replace(self.path, json.dumps(body, indent=1).encode())
+        except OSError as error:
+            log.warning("cannot write the custody record %s: %s", self.path, error)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(data)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A record read back. ``daemon_pid`` and ``daemon_start`` identify the process that wrote it."""
+
+    boot: str
+    daemon: str
+    daemon_pid: int
+    daemon_start: int
+    held: tuple[Held, ...]
+
+    def writer_lives(self) -> bool:
+        """Whether that process still runs; False for the own one."""
+        writer = procfs.read(self.daemon_pid)
+        return (
+            writer is not None and writer.start == self.daemon_start and writer.alive and writer.pid != os.getpid()
+        )
+
+
+def read_record(path: Path) -> Recorded | None:
+    """The record at ``path``, None when there is none. Raises ValueError, saying why, when it cannot be used."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    try:
+        body = json.loads(data)
+        if body["format"] != FORMAT:
+            raise ValueError(f"has the unknown format {body['format']!r}")
+        daemon = body["daemon"]
+        return Recorded(
+            _typed(body["boot"], str),
+            _typed(daemon["id"], str),
+            _typed(daemon["pid"], int),
+            _typed(daemon["start"], int),
+            tuple(_held(item) for item in _typed(body["held"], list)),
+        )
+    except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+        raise ValueError("is torn or was not written by this program") from None
+
+
+def _held(item: Any) -> Held:
+    held = Held(**item)
+    if not held.marker or (held.pid is not None and held.pid <= 1):
+        raise TypeError("this names no process that the daemon can have spawned")
+    _typed(held.server, str)
+    _typed(held.marker, str)
+    for number in (held.pid, held.start):
+        if number is not None:
+            _typed(number, int)
+    if held.cgroup is not None:
+        _typed(held.cgroup, str)
+    return held
+
+
+def _typed(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"expected {kind.__name__}")
+    return value
