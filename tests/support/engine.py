@@ -22,6 +22,7 @@ from itertools import chain, count, repeat
 from typing import Any, NamedTuple
 
 from support import wellbehaved
+from support.actions import Action, Append, Close, Exit, Fork, Signal, Spin, StopReading, Trap, Write
 from support.payload import Facts, Message, Scope, ScriptError, mismatch, render, resolve
 
 VIOLATION = 97
@@ -31,67 +32,6 @@ BAD_SCRIPT = 98
 
 PIECE = 65536
 """A flood writes pieces of this many bytes."""
-
-
-class Write(NamedTuple):
-    """All of ``data`` on descriptor ``fd`` (1 or 2), waiting for the reader like a blocking write."""
-
-    fd: int
-    data: bytes
-
-
-class Close(NamedTuple):
-    """Close descriptor ``fd``."""
-
-    fd: int
-
-
-class Exit(NamedTuple):
-    """End with this status; nothing after it is performed."""
-
-    code: int
-
-
-class Signal(NamedTuple):
-    """Send the signal of this name to itself."""
-
-    name: str
-
-
-class Trap(NamedTuple):
-    """From now on a signal of this name is ignored, or given to :meth:`Engine.signalled` when ``handled``."""
-
-    name: str
-    handled: bool
-
-
-class Append(NamedTuple):
-    """Append ``data`` to the file ``path``."""
-
-    path: str
-    data: bytes
-
-
-class StopReading(NamedTuple):
-    """Read nothing from stdin from now on."""
-
-
-class Spin(NamedTuple):
-    """Burn the processor for ``seconds``; forever when None."""
-
-    seconds: float | None
-
-
-class Fork(NamedTuple):
-    """Start a child that plays ``script``; ``keep_fds`` are the descriptors of 0, 1, 2 that it keeps."""
-
-    script: list[Any]
-    setsid: bool
-    keep_fds: list[int]
-    double: bool
-
-
-Action = Write | Close | Exit | Signal | Trap | Append | StopReading | Spin | Fork
 
 
 class _Sleep(NamedTuple):

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from support import engine
+from support import actions
 from support.engine import Engine
 from support.payload import ScriptError
 
@@ -63,33 +63,33 @@ class Process:
                 self._reading = False
                 self._engine.feed_eof()
 
-    def _perform(self, action: engine.Action) -> None:
+    def _perform(self, action: actions.Action) -> None:
         match action:
-            case engine.Write(fd, data):
+            case actions.Write(fd, data):
                 write_all(fd, data)
-            case engine.Close(fd):
+            case actions.Close(fd):
                 self._reading = self._reading and fd != 0
                 os.close(fd)
-            case engine.Exit(code):
+            case actions.Exit(code):
                 os._exit(code)
-            case engine.Signal(name):
+            case actions.Signal(name):
                 os.kill(os.getpid(), signal.Signals[name])
-            case engine.Trap(name, handled):
+            case actions.Trap(name, handled):
                 # The wakeup descriptor carries the number; the handler itself has nothing to do.
                 signal.signal(signal.Signals[name], (lambda *_: None) if handled else signal.SIG_IGN)
-            case engine.Append(path, data):
+            case actions.Append(path, data):
                 with open(path, "ab", buffering=0) as file:
                     file.write(data)
-            case engine.StopReading():
+            case actions.StopReading():
                 self._reading = False
-            case engine.Spin(seconds):
+            case actions.Spin(seconds):
                 end = None if seconds is None else time.monotonic() + seconds
                 while end is None or time.monotonic() < end:
                     pass
-            case engine.Fork():
+            case actions.Fork():
                 self._fork(action)
 
-    def _fork(self, action: engine.Fork) -> None:
+    def _fork(self, action: actions.Fork) -> None:
         child = os.fork()
         if child:
             if action.double:

@@ -12,8 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from support import engine
-from support.engine import Action, Engine
+from support import actions
+from support.actions import Action
+from support.engine import Engine
 from support.payload import ScriptError
 from treadle.channel import ChannelTransport, Link, Peer
 
@@ -160,25 +161,25 @@ class TwinPeer(Peer):
 
     def _perform(self, action: Action) -> None:
         match action:
-            case engine.Write(1, data) if self._stdout_open:
+            case actions.Write(1, data) if self._stdout_open:
                 self._unsent = memoryview(data)
-            case engine.Write(1, _):
+            case actions.Write(1, _):
                 self._end()
                 self.link.exit(EXIT_BROKEN_PIPE)
-            case engine.Write(2, data):
+            case actions.Write(2, data):
                 self.link.stderr(data)
-            case engine.Close(fd):
+            case actions.Close(fd):
                 self._close(fd)
-            case engine.Exit(code):
+            case actions.Exit(code):
                 self._end()
                 self.link.exit(code)
-            case engine.Signal(name):
+            case actions.Signal(name):
                 self._signal(name)
-            case engine.Trap(name, handled):
+            case actions.Trap(name, handled):
                 self._traps[name] = handled
-            case engine.Append(path, data):
+            case actions.Append(path, data):
                 self.world.files[path] += data
-            case engine.StopReading():
+            case actions.StopReading():
                 self._reading = False
             case _:
                 raise ScriptError(f"a twin cannot do this: {action!r:.80}")
@@ -233,23 +234,23 @@ class Simulation:
             return
         for action in self._engine.advance(now):
             match action:
-                case engine.Write(1, data):
+                case actions.Write(1, data):
                     yield data
-                case engine.Write(2, data):
+                case actions.Write(2, data):
                     self.stderr = (self.stderr + data)[-65536:]
-                case engine.Exit(code):
+                case actions.Exit(code):
                     self.end = f"status {code}"
-                case engine.Signal("SIGSTOP"):
+                case actions.Signal("SIGSTOP"):
                     self._stopped = True
-                case engine.Signal(name):
+                case actions.Signal(name):
                     self.end = name
-                case engine.Close(1):
+                case actions.Close(1):
                     self.end = "stdout"
-                case engine.StopReading() | engine.Close(0):
+                case actions.StopReading() | actions.Close(0):
                     self._reading = False
-                case engine.Append(path, data):
+                case actions.Append(path, data):
                     self.world.files[path] += data
-                case engine.Trap() | engine.Close():
+                case actions.Trap() | actions.Close():
                     pass
                 case _:
                     raise ScriptError(f"a simulation cannot do this: {action!r:.80}")
