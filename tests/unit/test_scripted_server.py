@@ -15,6 +15,8 @@ from typing import Any, Protocol
 import pytest
 
 from support import engine, script, twin
+from support.catalogue import ENTRIES, Entry
+from support.catalogue.model import Stop
 from support.script import Steps, at, default, error, expect, line, on, on_eof, per_tool, raw, result, text
 from treadle.channel import ChannelTransport
 from treadle.errors import Fault
@@ -525,3 +527,16 @@ async def test_a_twin_that_reads_no_more_lets_the_window_fill_up() -> None:
     await player.reader.readline()
     assert player.transport.send(b" " * 150) == 100
     assert (await player.transport.retire(KILL_NOW)).signal == "SIGKILL"
+
+
+@pytest.mark.parametrize(
+    "entry", [e for e in ENTRIES if isinstance(e.acts[0], Stop) and not e.needs_process], ids=lambda e: e.id
+)
+async def test_the_twin_ends_on_the_rung_that_the_catalogue_says(entry: Entry) -> None:
+    stop = entry.acts[0]
+    assert isinstance(stop, Stop)
+    player = TwinPlayer([])
+    player.transport = twin.transport(entry.script)
+    await player.transport.open(player)
+    evidence = await player.transport.retire(Ladder.within(entry.settings["stop_timeout_ms"]))
+    assert (evidence.rung, evidence.status, evidence.signal) == (stop.rung, stop.status, stop.signal)

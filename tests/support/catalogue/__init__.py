@@ -7,6 +7,8 @@ whatever it tests.
 from support.catalogue import calls, conversation, framing, life, listings
 from support.catalogue.model import Entry
 
+__all__ = ["BY_ID", "ENTRIES", "Entry"]
+
 ENTRIES: tuple[Entry, ...] = (
     *framing.ENTRIES,
     *conversation.ENTRIES,
