@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -48,6 +49,8 @@ _OUT_OF_RANGE: Final = "an integer outside [-2^63, 2^64-1]"
 # The shortest integer out of range has 19 digits, so that a text without such a run holds none.
 _DIGITS_TO_ZERO: Final = bytes.maketrans(b"123456789", b"0" * 9)
 _LONG_RUN: Final = b"0" * len(str(-MIN_INT))
+
+_SCALAR: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-+.0-9a-zA-Z]+')
 
 _decode = msgspec.json.Decoder().decode
 
@@ -95,6 +98,20 @@ def check_value(value: Any, at: Path = ()) -> None:
     for path, node in _walk(value):
         if what := _not_msgpack(node):
             raise NotCarriable(what, json_path((*at, *path)))
+
+
+def redact_json(raw: bytes, redact: Callable[[str], str]) -> bytes:
+    """The JSON text ``raw`` with ``redact`` applied to each text in it, keys included, and to the decimal form of
+    each number; a value that it changes becomes that text.
+    """
+
+    def replace(token: re.Match[bytes]) -> bytes:
+        written = token[0]
+        text = json.loads(written) if written.startswith(b'"') else written.decode()
+        redacted = redact(text)
+        return written if redacted == text else msgspec.json.encode(redacted)
+
+    return _SCALAR.sub(replace, raw)
 
 
 def _is_json_value(root: Any, max_depth: int) -> bool:
@@ -216,7 +233,7 @@ class _Unsayable:
 
 def _decode_leniently(raw: bytes, at: Path) -> Any:
     try:
-        return json.loads(raw.decode(), parse_int=_integer, parse_float=_float, parse_constant=float)
+        return json.loads(raw.decode(), parse_int=_integer, parse_float=_float, parse_constant=_Unsayable)
     except ValueError as error:
         raise NotCarriable(f"text that is not JSON ({error})", json_path(at)) from None
 

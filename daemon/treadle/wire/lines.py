@@ -68,6 +68,11 @@ class LineBuffer:
         self._cut = data[consumed:]
         return self._split(chunk)
 
+    def discard(self) -> None:
+        """Forget the incomplete line: at the end of the stream it is no message."""
+        self._pending = bytearray()
+        self._cut = b""
+
     def _split(self, chunk: bytes) -> list[bytes]:
         *ended, rest = chunk.split(b"\n")
         lines: list[bytes] = []
@@ -92,5 +97,4 @@ class LineBuffer:
 
     def _latch(self, fault: LineTooLong | NotUtf8) -> None:
         self.fault = fault
-        self._pending = bytearray()
-        self._cut = b""
+        self.discard()

@@ -1,7 +1,8 @@
 """The MCP messages that this client sends, and what it keeps of the answers (floor 0, pure).
 
-The rules are those of the client page, section 3. Everything that a server says is untrusted data. What the broker itself relies on is checked, and a breach names
-the field; schemas and other content cross raw.
+The rules are those of the client page, section 3. Everything that a server says is untrusted data. What the broker
+itself relies on is checked, and a breach names the field; schemas and other content cross raw. The faults raised
+here quote the server as it wrote: whoever keeps them makes that fit to print.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from treadle.wire.interchange import BLOCK_DEPTH, json_to_value
 
 PROTOCOL_VERSIONS: Final = ("2025-06-18", "2025-03-26", "2024-11-05")
 """The MCP revisions that are spoken, newest first; the first is asked for. A closed list."""
+
+EXTRA_VERSIONS: Final = ("2025-11-25",)
+"""The revisions that the configuration of a server may accept besides (key ``accept_versions``)."""
 
 Content = Literal["text", "all"]
 """Whether content blocks other than text are reduced to their kind, or keep their payload."""

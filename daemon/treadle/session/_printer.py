@@ -1,0 +1,58 @@
+"""What a server wrote, made fit for people (floor 1, pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from treadle.errors import CursorRepeated, DuplicateTool, Fault, ServerError, VersionUnsupported
+from treadle.text import cap, quote, sanitise
+from treadle.wire.interchange import json_to_value, redact_json
+from treadle.wire.jsonrpc import ErrorResponse
+
+_NAME_LIMIT: Final = 200
+_ERROR_MESSAGE_LIMIT: Final = 65_536
+_QUOTED_BYTES: Final = 65_536
+
+
+class Printer:
+    """Redacts, then sanitises, then cuts: half a secret would not be recognised. None redacts nothing."""
+
+    __slots__ = ("_redact",)
+
+    def __init__(self, redact: Callable[[str], str] | None) -> None:
+        self._redact = redact
+
+    def redacted(self, text: str) -> str:
+        """``text`` without secrets."""
+        return text if self._redact is None else self._redact(text)
+
+    def text(self, text: str, limit: int = _NAME_LIMIT) -> str:
+        """``text`` on one line, of at most ``limit`` code points."""
+        return cap(sanitise(self.redacted(text)), limit)
+
+    def line(self, line: bytes) -> str:
+        """The beginning of an offending line."""
+        return quote(self.redacted(line[:_QUOTED_BYTES].decode("utf-8", "backslashreplace")))
+
+    def fault(self, fault: Fault) -> Fault:
+        """``fault`` itself, with the server's own words in it made fit."""
+        match fault:
+            case DuplicateTool():
+                fault.name = self.text(fault.name)
+            case CursorRepeated():
+                fault.cursor = self.text(fault.cursor)
+            case VersionUnsupported():
+                fault.server = self.text(fault.server)
+        return fault
+
+    def error(self, answer: ErrorResponse) -> ServerError:
+        """The server's error as the caller gets it. Raises :class:`~treadle.errors.NotCarriable` for ``data``
+        that msgpack cannot say.
+        """
+        data = answer.data
+        if data is not None:
+            json_to_value(data, at=("data",))
+            if self._redact is not None:
+                data = redact_json(data, self._redact)
+        return ServerError(answer.code, self.text(answer.message, _ERROR_MESSAGE_LIMIT), data)
