@@ -226,11 +226,11 @@ def _encoding() -> Iterator[Entry]:
         yield Entry(f"C3/{name}", "bytes that are not UTF-8", script, (called(Fatal(NOT_UTF8)),))
     yield Entry(
         "C3/drop",
-        'a line that is not UTF-8, bad_lines = "drop"',
+        'a line that is not UTF-8 stays fatal under bad_lines = "drop"',
         on_call(s.line(b"caf\xe9"), s.default()),
-        (called(HELLO),),
+        (called(Fatal(NOT_UTF8)),),
         {"bad_lines": "drop"},
-        bad_lines=1,
+        bad_lines=0,
     )
     for token in ("NaN", "Infinity", "-Infinity"):
         yield Entry(
