@@ -1,7 +1,7 @@
 """Secrets and the environment of a server's process (floor 0, pure). Specification: configuration page.
 
 Secret is what ``api_key_env``, ``env_from`` and ``env_files`` name; the values of ``env`` are not. A value travels
-as :class:`Secret`, which never shows itself, and :class:`Redactor` takes it out of text that a server wrote. Redact
+as :class:`Secret`, which never shows itself; :class:`Redactor` takes it out of text that a server wrote. Redact
 first, then cut or sanitise: a secret is recognised when it is whole, or cut by :func:`treadle.text.cap`.
 """
 
@@ -68,11 +68,11 @@ class Secret:
 class Redactor:
     """Replaces secrets in text by ``[redacted]``, in every form in which a program is likely to print them.
 
-    These forms are the value itself, escaped in a JSON string (once or twice) or a Python literal, percent-encoded,
-    in base64 (from 8 bytes on, at any alignment, so within ``user:token`` too), and with its control characters
+    These are the value itself, escaped in a JSON string (once or twice) or a Python literal, percent-encoded, in
+    base64 (from 8 bytes on, at any alignment, so within ``user:token`` too), and with its control characters
     made spaces. Of a value of several lines each line of at least 8 characters counts by itself, because logs are
-    kept by line. A value of fewer than 4 characters is replaced only where no letter, digit or underscore adjoins
-    it. The beginning of a secret, at least 4 characters, right before the ellipsis of a cut text is replaced as well.
+    kept by line. A value of fewer than 4 characters is replaced only where no letter, digit or underscore adjoins.
+    The beginning of a secret, at least 4 characters, right before the ellipsis of a cut text is replaced as well.
 
     >>> Redactor([Secret("hunter2")])("login with hunter2 failed")
     'login with [redacted] failed'

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from treadle.config.locate import Path
-from treadle.text import FORBIDDEN, cap
+from treadle.config.wording import found, key_text, nearest, quoted, scalar, spelled
 
 VARIABLE: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 """A legal name of an environment variable."""
 
-_SHELL_MARKS: Final = frozenset("|&;<>$`*?~")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
 
@@ -56,42 +55,7 @@ class Kind(Protocol):
         """The JSON schema of the value."""
 
 
-# --- wording -------------------------------------------------------------------------------------------------
-
-
-def quoted(text: str, limit: int = 200) -> str:
-    """``text`` as a TOML basic string on one line, cut after ``limit`` characters, safe to print."""
-    plain = cap(text, limit).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{re.sub(f"[{FORBIDDEN}]", _escape, plain)}"'
-
-
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match.group())
-    return f"\\u{code:04X}" if code < 0x10000 else f"\\U{code:08X}"
-
-
-def key_text(name: str) -> str:
-    """``name`` as it is written in a TOML key: bare where it can be, else quoted."""
-    return name if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) else quoted(name, 64)
-
-
-def found(value: object) -> str:
-    """A TOML value named for a message, at most a short line long."""
-    match value:
-        case bool():
-            return f"boolean {str(value).lower()}"
-        case int():
-            return f"integer {value}" if abs(value) < 10**20 else f"an integer of {value.bit_length()} bits"
-        case float():
-            return f"float {value}"
-        case str():
-            return f"string {quoted(value, 60)}"
-        case list():
-            return "an array of tables" if value and isinstance(value[0], dict) else "an array"
-        case dict():
-            return "a table"
-        case _:
-            return "a date or time"
+# --- the fixes --------------------------------------------------------------------------------------------
 
 
 def _owner(path: Path) -> str:
@@ -165,7 +129,7 @@ class Boolean:
     def read(self, value: object, path: Path, findings: Findings) -> bool | None:
         if isinstance(value, bool):
             return value
-        meant = str(value).strip().lower() if isinstance(value, str | int) else ""
+        meant = (scalar(value) or "").strip().lower()
         yes, no = meant in ("true", "yes", "on", "1"), meant in ("false", "no", "off", "0")
         choice = "true" if yes else "false" if no else "true or false"
         _mismatch(self, value, path, findings, f"write {_owner(path)} = {choice}, without quotes")
@@ -211,9 +175,8 @@ class Text:
     def read(self, value: object, path: Path, findings: Findings) -> str | None:
         if not isinstance(value, str):
             # A number or boolean where text is wanted has usually only lost its quotes.
-            literal = str(value).lower() if isinstance(value, bool) else str(value)
-            plain = isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 10**20)
-            fix = f"write {_assignment(path)}{quoted(literal)}" if plain else "write a string in quotes"
+            literal = scalar(value)
+            fix = "write a string in quotes" if literal is None else f"write {_assignment(path)}{quoted(literal)}"
             _mismatch(self, value, path, findings, fix)
         elif not value and not self.empty:
             findings.add(path, "must not be empty", f"write {self.noun} or remove it")
@@ -326,10 +289,14 @@ class Array:
             probe = Findings(findings.directory)
             self.item.read(value, path, probe)
             private = any(issue.private for issue in probe.issues)
-            literal = quoted(value) if isinstance(value, str) else str(value)
-            example = f"{_owner(path)} = [{'...' if probe.issues else literal}]"
+            literal = "..." if probe.issues else quoted(value) if isinstance(value, str) else scalar(value)
             said = "a string" if private and isinstance(value, str) else found(value)
-            findings.add(path, f"must be {self.expected}, found {said}", f"write {example}", private=private)
+            findings.add(
+                path,
+                f"must be {self.expected}, found {said}",
+                f"write {_owner(path)} = [{literal}]",
+                private=private,
+            )
             return None
         before = len(findings.issues)
         items = tuple(self.item.read(item, (*path, index), findings) for index, item in enumerate(value))
@@ -341,13 +308,14 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """A table from names of environment variables to ``value``."""
+    """A table from names of environment variables to ``value``; ``noun`` names the values in the plural."""
 
     value: Kind
+    noun: str
 
     @property
     def expected(self) -> str:
-        return f"a table of variable names, each with {self.value.expected}"
+        return f"a table from names of variables to {self.noun}"
 
     def read(self, value: object, path: Path, findings: Findings) -> dict[str, Any] | None:
         if not isinstance(value, dict):
@@ -394,30 +362,3 @@ class Command:
 
     def schema(self) -> dict[str, Any]:
         return {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}}
-
-
-def words(command: str) -> list[str]:
-    """``command`` split as a shell would; by blanks alone where a shell would find a quote unclosed."""
-    import shlex
-
-    try:
-        return shlex.split(command)
-    except ValueError:
-        return command.split()
-
-
-def spelled(command: str) -> str:
-    """The shell string ``command`` as the list form to write instead, and through a shell if it needs one."""
-    listed = ", ".join(quoted(word) for word in words(command))
-    fix = f"command = [{listed}]"
-    if _SHELL_MARKS.intersection(command):
-        fix += f' or, if a shell must read it, command = ["sh", "-c", {quoted(command)}]'
-    return fix
-
-
-def nearest(name: str, known: tuple[str, ...]) -> tuple[str, bool]:
-    """The member of ``known`` (not empty) most like ``name``, and whether it is near enough to be meant."""
-    import difflib
-
-    best = difflib.get_close_matches(name, known, 1, 0.0)[0]
-    return best, difflib.SequenceMatcher(None, name, best).ratio() >= 0.6

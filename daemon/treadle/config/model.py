@@ -93,7 +93,9 @@ class ServerConfig:
     env: dict[str, str] = field(
         default_factory=dict,
         hash=False,
-        metadata=_about(Pairs(Text(empty=True)), "variables with their values as they stand here; not secret"),
+        metadata=_about(
+            Pairs(Text(empty=True), "strings"), "variables with their values as they stand here; not secret"
+        ),
     )
     env_from: tuple[str, ...] = field(
         default=(),
@@ -106,7 +108,7 @@ class ServerConfig:
         default_factory=dict,
         hash=False,
         metadata=_about(
-            Pairs(FilePath(expands=True)),
+            Pairs(FilePath(expands=True), "paths of files"),
             "variables whose values are read from files when the server is started; secrets; `${NAME}` in a path "
             "is taken from the daemon's environment, as in `${CREDENTIALS_DIRECTORY}/token`",
         ),

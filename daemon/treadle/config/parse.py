@@ -6,11 +6,12 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar, get_type_hints
 
-from treadle.config.kinds import Findings, found, key_text, nearest, quoted, spelled, words
+from treadle.config.kinds import Findings
 from treadle.config.locate import Path
 from treadle.config.model import BROKER_KEYS, SERVER_KEYS, BrokerConfig, Config, Key, Refused, ServerConfig
 from treadle.config.names import name_fault, shown, suggest_name
 from treadle.config.syntax import Source, decode, tables
+from treadle.config.wording import found, key_text, nearest, quoted, spelled, words
 from treadle.errors import ConfigError, Problem
 
 _Table = TypeVar("_Table", ServerConfig, BrokerConfig)

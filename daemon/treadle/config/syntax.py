@@ -7,8 +7,8 @@ import tomllib
 from dataclasses import dataclass
 from typing import Any, Final
 
-from treadle.config.kinds import key_text
 from treadle.config.locate import Locations, Path, Position, locate
+from treadle.config.wording import key_text
 from treadle.errors import Problem
 from treadle.text import cap, sanitise
 
