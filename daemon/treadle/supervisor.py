@@ -1,0 +1,490 @@
+"""One supervisor a server: starts it, watches it, restarts it by policy, admits its calls (floor 4).
+
+One task owns one server. A replacement is started on retirement evidence alone, and no call is ever handed to a
+second incarnation: a call is sent at most once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from treadle.census import Census, Row
+from treadle.client import Client, Waiter
+from treadle.config import Refused, ServerConfig
+from treadle.errors import (
+    CallFault,
+    CallTimedOut,
+    Cancelled,
+    CleanupUnconfirmed,
+    Fault,
+    Overloaded,
+    StartFault,
+    Stopped,
+    Unavailable,
+    explain,
+)
+from treadle.evidence import sentence
+from treadle.metering import Meter
+from treadle.restart import Again, Park, RestartPolicy
+from treadle.states import Input, State, follow
+from treadle.transport import NO_RESOURCE, Evidence, Ladder
+from treadle.wire.messages import CallResult, Content, Tool
+
+log = logging.getLogger(__name__)
+
+PROOF_MARGIN_S: Final = 6.0
+"""After SIGKILL was sent: how long evidence may take before a server counts as unconfirmed."""
+
+
+class Call(Waiter):
+    """One ``tools/call`` on its way through the broker. A subclass says in :meth:`deliver` who hears of it."""
+
+    __slots__ = ("arguments", "content", "deadline", "started", "supervisor", "timeout_ms", "timer", "tool")
+
+    def __init__(self, tool: str, arguments: bytes, timeout_ms: int, content: Content) -> None:
+        self.request_id = 0
+        self.tool = tool
+        self.arguments = arguments
+        self.timeout_ms = timeout_ms
+        self.content = content
+        self.deadline = 0.0
+        self.started = 0.0
+        self.timer: asyncio.TimerHandle | None = None
+        self.supervisor: Supervisor | None = None
+
+    def settle(self, outcome: CallResult | Fault) -> None:
+        """Called by the client of the server."""
+        assert self.supervisor is not None
+        self.supervisor.settled(self, outcome)
+
+    def deliver(self, outcome: CallResult | Fault) -> None:
+        """The end of the call, exactly once."""
+        raise NotImplementedError
+
+
+class Supervisor:
+    """The life of one configured server."""
+
+    def __init__(
+        self,
+        config: ServerConfig | Refused,
+        make_client: Callable[[ServerConfig], Client],
+        census: Census,
+        *,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.name = config.name
+        self.config: ServerConfig | None = config if isinstance(config, ServerConfig) else None
+        self.state = State.PREPARED
+        self.reason: str | None = None
+        self.client: Client | None = None
+        self.generation = 0
+        self.meter = Meter()
+        self.started_at: float | None = None
+        self.last_failure: tuple[float, str] | None = None
+        self.evidence: Evidence | None = None
+        self._make_client = make_client
+        self._census = census
+        self._loop = asyncio.get_running_loop()
+        self._ready_since: float | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._wanted = False
+        self._wake = asyncio.Event()
+        self._watchers: set[asyncio.Future[None]] = set()
+        self._in_flight = 0
+        self._queue: deque[Call] = deque()
+        self._waiting: dict[Call, None] = {}
+        if self.config is None:
+            assert isinstance(config, Refused)
+            self.state = State.REFUSED
+            self.reason = "; ".join(f"{p.where}: {p.what}" if p.where else p.what for p in config.problems)
+            self.policy = None
+        else:
+            self.policy = RestartPolicy(self.config, jitter)
+            if not self.config.enabled:
+                self.state = State.DISABLED
+                self.reason = "enabled = false"
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Park a client and publish it in the census. Nothing runs yet. A refusal becomes the server's state."""
+        if self.state is not State.PREPARED:
+            return
+        assert self.config is not None
+        try:
+            self.client = self._make_client(self.config)
+        except Fault as fault:
+            self.state = State.REFUSED
+            self.reason = explain(fault)
+            log.error("%s: refused: %s", self.name, self.reason, extra={"server": self.name})
+            return
+        self._census.publish(self.client)
+
+    def begin(self) -> None:
+        """Begin to supervise: an eager server starts now, a lazy one at its first use."""
+        if self.state in (State.REFUSED, State.DISABLED):
+            return
+        assert self.config is not None
+        self._wanted = not self.config.lazy
+        if self._wanted:
+            # Entered before the task runs, so that a call that comes first waits instead of being refused.
+            self._follow(Input.START)
+        self._task = self._loop.create_task(self._run(), name=f"supervise {self.name}")
+
+    async def start(self) -> None:
+        """Want the server up, whatever its policy says; returns when it is ready or its start failed.
+
+        Raises :class:`Unavailable` when it is disabled, refused or not proven gone.
+        """
+        if self.state in (State.REFUSED, State.DISABLED, State.UNCONFIRMED):
+            raise Unavailable(self.unavailable())
+        assert self.policy is not None
+        self.policy.forgive()
+        self._want_up()
+        await self.until(lambda: self.state not in (State.STARTING, State.CLOSING))
+
+    async def stop(self, ladder: Ladder | None, within: float, by: str) -> Row:
+        """Want the server down; returns its evidence, or the fault that stands for it, within ``within`` s."""
+        self._wanted = False
+        self._wake.set()
+        if self.state in (State.REFUSED, State.DISABLED):
+            return Row(self.name, NO_RESOURCE)
+        row = (await self._census.retire([self.name], ladder, within, by))[0]
+        if row.confirmed:
+            await self.until(lambda: self.state not in (State.STARTING, State.READY, State.CLOSING))
+            if self.state in (State.PREPARED, State.BACKOFF, State.PARKED):
+                self._follow(Input.STOP)
+            self.reason = f"stopped by {by}"
+            self.evidence = row.evidence
+        return row
+
+    async def end(self) -> None:
+        """Stop supervising. The server must have been stopped before."""
+        self._wanted = False
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until ``condition``, which is looked at after every change of state."""
+        while not condition():
+            watcher: asyncio.Future[None] = self._loop.create_future()
+            self._watchers.add(watcher)
+            try:
+                await watcher
+            finally:
+                self._watchers.discard(watcher)
+
+    def _want_up(self) -> None:
+        self._wanted = True
+        if self.state in (State.PREPARED, State.RETIRED, State.BACKOFF, State.PARKED):
+            self._follow(Input.START)
+        self._wake.set()
+
+    def _follow(self, happening: Input) -> None:
+        self.state = follow(self.state, happening)
+        self._notify()
+
+    def _notify(self) -> None:
+        for watcher in self._watchers:
+            if not watcher.done():
+                watcher.set_result(None)
+
+    async def _run(self) -> None:
+        while True:
+            while not self._wanted:
+                self._wake.clear()
+                await self._wake.wait()
+            if self.state is not State.STARTING:
+                self._follow(Input.START)
+            clean, uptime = await self._incarnation()
+            if self._wanted:
+                await self._between(clean, uptime)
+
+    async def _incarnation(self) -> tuple[bool, float | None]:
+        """From STARTING to RETIRED. Returns whether the end was a clean exit, and the seconds of readiness."""
+        self.generation += 1
+        client = self._next_client()
+        if client is None:
+            self._follow(Input.FAILED)
+            self._end_waiting()
+            self._follow(Input.PROVEN)
+            return False, None
+        self.client = client
+        uptime = None
+        try:
+            await client.start()
+        except StartFault as fault:
+            failure: Fault = fault
+            self._follow(Input.FAILED)
+        else:
+            self._became_ready(client)
+            failure = await client.died
+            uptime = self._loop.time() - (self._ready_since or 0.0)
+            self._follow(Input.DIED)
+        self._ready_since = self.started_at = None
+        if isinstance(client.fault, Stopped):
+            self.reason = client.reason
+        else:
+            self._note_failure(client.reason or explain(failure))
+        self._end_waiting()
+        evidence = await self._proof(client, failure)
+        clean = uptime is not None and evidence.status == 0 and evidence.rung == "itself"
+        return clean, uptime
+
+    def _next_client(self) -> Client | None:
+        """The parked client of the first start, else a new one. A parked lazy client is made anew, so that its
+        environment is that of now."""
+        assert self.config is not None
+        parked = self.client
+        if parked is not None and self.generation == 1 and not self.config.lazy:
+            return parked
+        try:
+            client = self._make_client(self.config)
+        except Fault as fault:
+            self._note_failure(explain(fault))
+            return None
+        self._census.publish(client)
+        return client
+
+    def _became_ready(self, client: Client) -> None:
+        self._follow(Input.STARTED)
+        self._ready_since = self._loop.time()
+        self.started_at = time.time()
+        self.reason = None
+        self.evidence = None
+        log.info(
+            "%s: ready: %d tools, pid %s, generation %d",
+            self.name,
+            len(client.tools),
+            client.pid,
+            self.generation,
+            extra={"server": self.name},
+        )
+        waiting, self._waiting = self._waiting, {}
+        for call in waiting:
+            self._stop_timer(call)
+            self._admit(call)
+
+    async def _proof(self, client: Client, failure: Fault) -> Evidence:
+        """Wait for the evidence of ``client``; UNCONFIRMED, and on waiting, where it does not come."""
+        assert self.config is not None
+        budget = self.config.stop_timeout_ms / 1000 + PROOF_MARGIN_S
+        try:
+            evidence = await asyncio.wait_for(client.retired(), budget)
+        except TimeoutError:
+            self._unproven(failure)
+            evidence = await client.retired()
+        while not evidence.confirmed:
+            if self.state is not State.UNCONFIRMED:
+                self._unproven(failure)
+            # No evidence will come by itself: nothing may ever be started in its place.
+            await self._loop.create_future()
+        self.evidence = evidence
+        self._follow(Input.PROVEN)
+        log.info("%s: retired: %s", self.name, sentence(evidence.to_body()), extra={"server": self.name})
+        return evidence
+
+    def _unproven(self, failure: Fault) -> None:
+        self._follow(Input.UNPROVEN)
+        self.reason = explain(CleanupUnconfirmed(self.name, failure))
+        log.error("%s: %s", self.name, self.reason, extra={"server": self.name})
+
+    async def _between(self, clean: bool, uptime: float | None) -> None:
+        """After an end that nobody asked for: rest, wait out the backoff, or park."""
+        assert self.policy is not None
+        verdict = self.policy.ended(clean=clean, uptime=uptime, reason=self.reason or "")
+        if isinstance(verdict, Again):
+            self._follow(Input.RETRY)
+            log.warning(
+                "%s: restart in %.1f s: %s", self.name, verdict.delay, self.reason, extra={"server": self.name}
+            )
+            self._wake.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), verdict.delay)
+            return
+        self._wanted = False
+        if isinstance(verdict, Park):
+            self._follow(Input.PARK)
+            self.reason = verdict.reason
+            log.error("%s: %s", self.name, self.reason, extra={"server": self.name})
+
+    def _note_failure(self, reason: str) -> None:
+        self.reason = reason
+        self.last_failure = (time.time(), reason)
+        log.warning("%s: %s", self.name, reason, extra={"server": self.name})
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    def submit(self, call: Call) -> None:
+        """Admit one call. It is delivered exactly once: by its time-out, plus its time in the queue."""
+        call.supervisor = self
+        call.started = now = self._loop.time()
+        call.deadline = now + call.timeout_ms / 1000
+        if self.state is State.READY:
+            self._admit(call)
+        elif self.state is State.STARTING or (self.state is State.PREPARED and self.config is not None):
+            self._wait_for_start(call)
+        else:
+            self._refuse(call, Unavailable(self.unavailable()))
+
+    def _admit(self, call: Call) -> None:
+        assert self.config is not None
+        if self._in_flight < self.config.max_in_flight:
+            self._send(call)
+        elif len(self._queue) < self.config.queue:
+            self._queue.append(call)
+            call.timer = self._loop.call_later(self.config.queue_timeout_ms / 1000, self._queue_expired, call)
+        elif self.config.queue:
+            self._refuse(call, Overloaded("queue", self.config.queue, f"the queue of server {self.name}"))
+        else:
+            self._refuse(call, Overloaded("max_in_flight", self.config.max_in_flight, f"server {self.name}"))
+
+    def _send(self, call: Call) -> None:
+        assert self.client is not None
+        self._in_flight += 1
+        left_ms = call.timeout_ms
+        if call.timer is not None or call.started + call.timeout_ms / 1000 != call.deadline:
+            left_ms = max(1, round((call.deadline - self._loop.time()) * 1000))
+        self.client.call(call, call.tool, call.arguments, timeout_ms=left_ms, content=call.content)
+
+    def _queue_expired(self, call: Call) -> None:
+        assert self.config is not None
+        self._queue.remove(call)
+        call.timer = None
+        where = f"the queue of server {self.name}"
+        self._refuse(call, Overloaded("queue_timeout_ms", self.config.queue_timeout_ms, where))
+
+    def _wait_for_start(self, call: Call) -> None:
+        assert self.config is not None
+        limit = self.config.max_in_flight + self.config.queue
+        if len(self._waiting) >= limit:
+            self._refuse(call, Overloaded("max_in_flight", self.config.max_in_flight, f"server {self.name}"))
+            return
+        self._waiting[call] = None
+        call.timer = self._loop.call_at(call.deadline, self._wait_expired, call)
+        if not self._wanted:
+            self._want_up()
+
+    def _wait_expired(self, call: Call) -> None:
+        del self._waiting[call]
+        call.timer = None
+        self._refuse(call, CallTimedOut(call.timeout_ms, "not_sent"))
+
+    def _end_waiting(self) -> None:
+        """The server did not become ready, or ended: whoever waits for it hears why."""
+        waiting, self._waiting = self._waiting, {}
+        queue, self._queue = self._queue, deque()
+        for call in (*waiting, *queue):
+            self._stop_timer(call)
+            self._refuse(call, Unavailable(self.unavailable()))
+
+    def _stop_timer(self, call: Call) -> None:
+        if call.timer is not None:
+            call.timer.cancel()
+            call.timer = None
+
+    def _refuse(self, call: Call, fault: CallFault) -> None:
+        self.meter.failed_with(fault)
+        self._deliver(call, fault)
+
+    def settled(self, call: Call, outcome: CallResult | Fault) -> None:
+        """The client's word on a call that was handed to it."""
+        self._in_flight -= 1
+        if isinstance(outcome, CallResult):
+            self.meter.answered(outcome, self._loop.time() - call.started)
+        else:
+            if isinstance(outcome, CallTimedOut):
+                outcome.after_ms = call.timeout_ms
+            self.meter.failed_with(outcome)
+        if self._queue and self.state is State.READY:
+            self._pump()
+        if not self._in_flight and self._watchers:
+            self._notify()
+        self._deliver(call, outcome)
+
+    def _pump(self) -> None:
+        queued = self._queue.popleft()
+        self._stop_timer(queued)
+        # The time in the queue does not eat the call's own time.
+        now = self._loop.time()
+        queued.deadline = now + queued.timeout_ms / 1000
+        self._send(queued)
+
+    def _deliver(self, call: Call, outcome: CallResult | Fault) -> None:
+        # One delivery that goes wrong must not take others, or the supervisor, with it.
+        try:
+            call.deliver(outcome)
+        except Exception:
+            log.exception("%s: delivering an outcome failed", self.name, extra={"server": self.name})
+
+    def cancel(self, call: Call) -> None:
+        """Withdraw a call; it is delivered as cancelled now. A call that is settled already is ignored."""
+        if call in self._waiting:
+            del self._waiting[call]
+        elif call in self._queue:
+            self._queue.remove(call)
+        else:
+            if self.client is not None:
+                self.client.cancel(call)
+            return
+        self._stop_timer(call)
+        self._refuse(call, Cancelled("not_sent"))
+
+    # --- what is shown ----------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Calls at the server now."""
+        return self._in_flight
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools of the listing taken at start that the configuration offers."""
+        if self.state is not State.READY or self.client is None or self.config is None:
+            return ()
+        return tuple(tool for tool in self.client.tools if self.config.tool_allowed(tool.name))
+
+    def unavailable(self) -> str:
+        """Why a call cannot be answered now, for people."""
+        if self.state is State.READY:
+            return f"server {self.name} is ready"
+        head = f"server {self.name} is {self.state.value}"
+        return f"{head}: {self.reason}" if self.reason else head
+
+    def row(self) -> dict[str, Any]:
+        """The shape ``server`` of the socket page, without ``tree``."""
+        client = self.client
+        counters = client.counters if client is not None else {"bad_lines": 0, "dropped": 0, "stderr_bytes": 0}
+        row: dict[str, Any] = {"name": self.name, "state": self.state.value}
+        if self.reason is not None:
+            row["reason"] = self.reason
+        if client is not None and client.pid is not None:
+            row["pid"] = client.pid
+        row["generation"] = self.generation
+        row["restart"] = self.config.restart if self.config is not None else "never"
+        row["restarts"] = self.policy.restarts if self.policy is not None else 0
+        row["tools"] = len(self.tools)
+        if self.state is State.READY and client is not None and client.info is not None:
+            row["protocol_version"] = client.info.version
+            names = {"name": client.info.server_name, "version": client.info.server_version}
+            row["server"] = {key: value for key, value in names.items() if value is not None}
+            row["started_at"] = self.started_at
+            row["uptime_s"] = self._loop.time() - (self._ready_since or 0.0)
+        row["in_flight"] = self._in_flight
+        row["calls"] = self.meter.calls()
+        row["latency_ms"] = self.meter.latency_ms()
+        row |= counters
+        if self.last_failure is not None:
+            row["last_failure"] = {"at": self.last_failure[0], "reason": self.last_failure[1]}
+        if self.evidence is not None:
+            row["evidence"] = self.evidence.to_body()
+        return row
