@@ -82,7 +82,11 @@ def _framing() -> Iterator[Entry]:
         (called(Fatal("line too long")),),
     )
     yield Entry(
-        "A5", "endless bytes without an LF", on_call(s.flood("x", None)), (called(Fatal("line too long")),)
+        "A5",
+        "endless bytes without an LF",
+        on_call(s.flood("x", None)),
+        (called(Fatal("line too long")),),
+        {"stop_timeout_ms": 250},  # who is stuck in a write does not notice EOF
     )
     body = s.as_json(s.envelope(s.text_result("hello")))
     yield Entry("A7/crlf", "a line that ends in CRLF", on_call(s.raw([body, "\r\n"])), (called(HELLO),))

@@ -34,6 +34,7 @@ def _death() -> Iterator[Entry]:
         "closes its stdout and lives on",
         s.script(s.expect("tools/call"), s.close(1), s.hang()),
         (called(Fatal("stdout")),),
+        {"stop_timeout_ms": 250},
     )
     yield Entry(
         "H11",
