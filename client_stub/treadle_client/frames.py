@@ -132,7 +132,7 @@ def encode(id: int, kind: str, body: Mapping[str, Any]) -> bytes:  # noqa: A002
     cannot hold (an integer outside 64 bits, a lone surrogate, another type) or nesting past :data:`MAX_DEPTH`.
 
         >>> encode(1, "heartbeat", {}).hex(" ", 4)
-        '00000018 84a17601 a26964 01a46b69 6e64a968 65617274 62656174 a4626f64 7980'
+        '00 00001d84 a17601a2 696401a4 6b696e64 a9686561 72746265 6174a462 6f647980'
     """
     global _pack
     envelope = {"v": VERSION, "id": id, "kind": kind, "body": body}
