@@ -50,7 +50,7 @@ class Peer:
         self.link.exit(0)
 
     def terminated(self) -> None:
-        """The stop ladder sent SIGTERM."""
+        """The stop ladder sent SIGTERM (and SIGCONT, so that a stopped process gets it, too)."""
         self.link.die("SIGTERM")
 
     def killed(self) -> None:
@@ -170,7 +170,7 @@ class Link:
 
     def die(self, signal: str) -> None:
         """End by the signal of this name (``"SIGKILL"``). The first end counts."""
-        self._transport._ended_by(f"the server was ended by {signal}", status=None, signal=signal)
+        self._transport._ended_by(f"the server was killed by {signal}", status=None, signal=signal)
 
     def vanish(self, reason: str) -> None:
         """End without a wait status, as when somebody else reaped the child: the evidence is ``unknown``."""

@@ -87,7 +87,8 @@ class TwinPeer(Peer):
         self._pump()
 
     def terminated(self) -> None:
-        """SIGTERM came."""
+        """SIGTERM came, and SIGCONT with it."""
+        self._stopped = False
         self._signal("SIGTERM")
 
     def killed(self) -> None:
@@ -97,11 +98,11 @@ class TwinPeer(Peer):
     def _signal(self, name: str) -> None:
         if name == "SIGSTOP":
             self._stopped = True
-        elif name in self._traps and name != "SIGKILL":
+        elif name in self._traps:
             if self._traps[name]:
                 self._engine.signalled(name)
                 self._loop.call_soon(self._pump)
-        elif name in FATAL_SIGNALS and not (self._stopped and name != "SIGKILL"):
+        elif name in FATAL_SIGNALS:
             self._die(name)
 
     def _die(self, name: str) -> None:

@@ -142,7 +142,7 @@ async def test_the_end_is_told_once_after_the_last_chunk() -> None:
 async def test_a_reason_holds_the_signal_and_what_stderr_said_last() -> None:
     said = b"one\ntwo\nthree\n\x1b[31mfour\n\n"
     _, client = await opened(Scripted(lambda link: link.stderr(said), lambda link: link.die("SIGSEGV")))
-    assert client.reasons == ["the server was ended by SIGSEGV; stderr: two | three |  [31mfour"]
+    assert client.reasons == ["the server was killed by SIGSEGV; stderr: two | three |  [31mfour"]
 
 
 async def test_a_closed_stdout_ends_the_channel_and_not_the_custody() -> None:

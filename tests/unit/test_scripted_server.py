@@ -520,6 +520,15 @@ async def test_a_twin_blocks_in_a_write_that_nobody_reads() -> None:
     assert world.files["after"] == b"done"
 
 
+async def test_the_ladder_ends_a_stopped_twin_by_sigterm() -> None:
+    player = TwinPlayer([])
+    player.transport = twin.transport([raw("ready\n"), script.stop_self()])
+    await player.transport.open(player)
+    await player.reader.readline()
+    evidence = await player.transport.retire(Ladder(term_after=0.01, kill_after=60))
+    assert (evidence.rung, evidence.signal) == ("term", "SIGTERM")
+
+
 async def test_a_twin_that_reads_no_more_lets_the_window_fill_up() -> None:
     player = TwinPlayer([])
     player.transport = twin.transport([script.stop_reading(), raw("ready\n")], window=100)

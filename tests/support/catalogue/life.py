@@ -40,8 +40,8 @@ def _death() -> Iterator[Entry]:
         "H11",
         "stops itself",
         on_call(s.stop_self()),
-        (called(CallErr(TIMEOUT)), Stop("kill", signal="SIGKILL")),
-        {"call_timeout_ms": 80, "stop_timeout_ms": 100},
+        (called(CallErr(TIMEOUT)), Stop("term", signal="SIGTERM")),
+        {"call_timeout_ms": 80, "stop_timeout_ms": 250},
     )
 
 
