@@ -396,6 +396,7 @@ async def test_a_server_that_stops_itself_is_ended_by_sigkill_alone(play_process
     server = await play_process([raw("ready\n"), script.stop_self()])
     assert isinstance(server, ProcessPlayer)
     await server.reader.readline()
+    await asyncio.to_thread(os.waitid, os.P_PID, server.process.pid, os.WSTOPPED)
     server.terminate()
     await server.send(message(1, "ping"))
     with pytest.raises(TimeoutError):
