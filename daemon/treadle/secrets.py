@@ -157,7 +157,9 @@ def _base64_forms(raw: bytes) -> Iterator[str]:
     if len(raw) < 8:
         return
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
-        yield encode(raw).decode()
+        alone = encode(raw).decode()
+        yield alone
+        yield alone.rstrip("=")
         for before in range(3):
             padded = bytes(before) + raw
             whole = len(padded) * 8 // 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle.config import BrokerConfig, Config, Limits, Refused, ServerConfig, parse
@@ -433,22 +433,21 @@ def test_any_text_is_a_configuration_or_a_configuration_error(text: str) -> None
     outcome(text)
 
 
+@settings(deadline=None)
 @given(st.integers(0, len(EXAMPLE)), st.integers(0, 40), st.text(max_size=6) | st.sampled_from("[]{}\"'=#.\n"))
 def test_any_edit_of_the_example_is_a_configuration_or_a_configuration_error(at: int, cut: int, new: str) -> None:
     outcome(EXAMPLE[:at] + new + EXAMPLE[at + cut :])
 
 
-VALUES = """
-    1 -1 nan -inf 1e400 true "" "\\u0000" "a" ["\\u202e"] [] [1,[2]] {} {a={}} [{}] [[[]]] 1979-05-27 07:32:00 {"9"=1}
-    "${" "~"
-""".split()
+VALUES = r"""1 -1 nan -inf 1e400 true "" "\u0000" "a" ["\u202e"] [] [1,[2]] {} {a={}} [{}] [[[]]] 1979-05-27
+    07:32:00 {"9"=1} "${" "~" """
 
 
 @given(
     st.sampled_from(
         ["command", "env", "env_from", "env_files", "api_key_env", "queue", "tools", "limits", "lazy"]
     ),
-    st.sampled_from([*VALUES, "0x" + "f" * 9000, "{ a" + ".a" * 5000 + " = 1 }"]),
+    st.sampled_from([*VALUES.split(), "0x" + "f" * 9000, "{ a" + ".a" * 300 + " = 1 }"]),
 )
 def test_any_value_of_any_key_is_read_or_refused(key: str, value: str) -> None:
     outcome(f"[mcp.x]\n{key} = {value}\n[broker]\nsocket = {value}\nadmin_users = {value}\n")
