@@ -1,0 +1,82 @@
+"""The functions of one module: names, labels, and the refusals that they bring (codegen page, section 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from treadle.errors import NameCollision, SurfaceTooLarge, TooManyTools
+
+from .listing import ListedTool
+from .names import Naming
+from .plan import Parameter, WholeValue, plan
+from .text import clip, quoted
+
+TOOL_LIMIT: Final = 256
+SURFACE_LIMIT: Final = 65_536
+_NAME_LIMIT: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One parameter under the ``label`` by which source code names it."""
+
+    label: str
+    parameter: Parameter
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One tool as a function.
+
+    ``whole`` is None for a typed function; otherwise it says, as a clause, why one argument carries the entire
+    map, and both argument tuples are empty.
+    """
+
+    name: str
+    tool: ListedTool
+    required: tuple[Argument, ...]
+    optional: tuple[Argument, ...]
+    whole: str | None = None
+
+
+def functions(server: str, listing: Sequence[ListedTool], naming: Naming) -> tuple[Function, ...]:
+    """One function for each tool, sorted by name.
+
+    Raises :class:`TooManyTools` past 256 tools and :class:`NameCollision` where two tools get one name.
+    """
+    if len(listing) > TOOL_LIMIT:
+        raise TooManyTools(len(listing), clip(server, _NAME_LIMIT))
+    by_name: dict[str, ListedTool] = {}
+    for tool in sorted(listing, key=lambda tool: tool.name):
+        name = naming.function(tool.name)
+        if name in by_name:
+            first, second = clip(by_name[name].name, _NAME_LIMIT), clip(tool.name, _NAME_LIMIT)
+            raise NameCollision(name, first, second, clip(server, _NAME_LIMIT))
+        by_name[name] = tool
+    return tuple(_function(name, by_name[name], naming) for name in sorted(by_name))
+
+
+def _function(name: str, tool: ListedTool, naming: Naming) -> Function:
+    planned = plan(tool.input_schema)
+    if isinstance(planned, WholeValue):
+        return Function(name, tool, (), (), planned.reason)
+    required = tuple(Argument(naming.label(parameter.name), parameter) for parameter in planned.params)
+    optional = tuple(Argument(naming.label(parameter.name), parameter) for parameter in planned.optionals)
+    by_label: dict[str, str] = {}
+    for argument in required + optional if naming.optionals_are_labels else required:
+        original = argument.parameter.name
+        if argument.label in by_label:
+            first, second = quoted(by_label[argument.label]), quoted(original)
+            return Function(name, tool, (), (), f"its parameters {first} and {second} get the same label")
+        by_label[argument.label] = original
+    return Function(name, tool, required, optional)
+
+
+def bounded(surface: str, server: str) -> str:
+    """``surface`` itself; raises :class:`SurfaceTooLarge` where it takes more than 64 KiB of UTF-8."""
+    size = len(surface.encode())
+    if size > SURFACE_LIMIT:
+        raise SurfaceTooLarge(size, clip(server, _NAME_LIMIT))
+    return surface
