@@ -123,22 +123,22 @@ def _either(literals: Iterable[str]) -> str:
 
 
 def _forms(value: str) -> Iterator[str]:
-    yield from _spellings(value)
-    yield from _base64_forms(_bytes(value))
+    yield from _in_text(value)
+    yield from _in_urls(_bytes(value))
+    yield from _in_base64(_bytes(value))
     lines = value.splitlines()
     if len(lines) > 1:
         for line in lines:
             if len(line.strip()) >= LINE:
-                yield from _spellings(line.strip())
+                yield from _in_text(line.strip())
 
 
-def _spellings(value: str) -> Iterator[str]:
+def _in_text(value: str) -> Iterator[str]:
     yield value
     yield sanitise(value)
     yield repr(value)[1:-1]
     # What a byte that is no UTF-8 becomes when a log line is decoded.
-    raw = _bytes(value)
-    yield raw.decode("utf-8", "backslashreplace")
+    yield _bytes(value).decode("utf-8", "backslashreplace")
     for ascii_only in (True, False):
         escaped = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
         yield escaped
@@ -147,12 +147,15 @@ def _spellings(value: str) -> Iterator[str]:
         # Some encoders escape what could be HTML.
         yield escaped.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
         yield json.dumps(escaped, ensure_ascii=ascii_only)[1:-1]
+
+
+def _in_urls(raw: bytes) -> Iterator[str]:
     for percent in (quote(raw), quote(raw, safe=""), quote_plus(raw)):
         yield percent
         yield re.sub(r"%[0-9A-F]{2}", lambda match: match.group().lower(), percent)
 
 
-def _base64_forms(raw: bytes) -> Iterator[str]:
+def _in_base64(raw: bytes) -> Iterator[str]:
     """Base64 of ``raw`` standing alone, and the characters that it alone decides inside of something longer."""
     if len(raw) < 8:
         return

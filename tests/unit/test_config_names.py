@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from treadle.codegen.names import GLEAM, PYTHON, mangle
 from treadle.config import Refused, parse
 from treadle.config.names import KEYWORDS, NAME_PATTERN, PYTHON_KEYWORDS, RESERVED, name_fault, suggest_name
 
@@ -61,3 +62,11 @@ def test_every_suggestion_is_legal_and_not_taken(name: str, taken: set[str]) -> 
 def test_the_pattern_of_the_schema_agrees_with_the_rule(name: str) -> None:
     by_schema = re.search(NAME_PATTERN, name) and len(name) <= 32 and name not in KEYWORDS | RESERVED
     assert bool(by_schema) == (name_fault(name) is None)
+
+
+@given(st.from_regex(r"[a-z0-9_]{1,34}", fullmatch=True) | st.sampled_from(sorted(KEYWORDS)))
+def test_legal_are_exactly_the_names_that_the_generators_leave_alone(name: str) -> None:
+    legal = name_fault(name) is None
+    assert legal == (mangle(name, KEYWORDS | RESERVED) == name)
+    if legal:
+        assert GLEAM.module(name) == PYTHON.module(name) == name

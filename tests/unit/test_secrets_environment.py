@@ -104,9 +104,9 @@ def test_a_path_may_name_variables_of_the_daemon() -> None:
 def test_a_path_with_a_variable_that_is_not_set_is_refused(environ: dict[str, str]) -> None:
     fault = refusal(environ, env_files={"T": "${CREDENTIALS_DIRECTORY}/t"})
     assert str(fault) == (
-        "server github: T (env_files) has no file: ${CREDENTIALS_DIRECTORY}/t needs CREDENTIALS_DIRECTORY, which the "
-        "daemon's environment does not set; write the value into a file that the daemon's user can read; under "
-        "systemd, LoadCredential=T:FILE in the unit and ${CREDENTIALS_DIRECTORY}/T as the path"
+        "server github: T (env_files) has no file: ${CREDENTIALS_DIRECTORY}/t needs CREDENTIALS_DIRECTORY, which "
+        "the daemon's environment does not set; write the value into a file that the daemon's user can read; "
+        "under systemd, LoadCredential=T:FILE in the unit and ${CREDENTIALS_DIRECTORY}/T as the path"
     )
 
 
