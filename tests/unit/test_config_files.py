@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,15 @@ def test_the_reference_page_is_up_to_date() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
     assert page.count(BEGIN) == 1
     assert page == insert(page)
+
+
+def test_the_module_writes_both_generated_files_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, schema_file = tmp_path / "page.md", tmp_path / "s.json"
+    page.write_text(f"# Mine\n{BEGIN}\nold\n")
+    monkeypatch.setattr("sys.argv", ["treadle.config", str(page), str(schema_file)])
+    runpy.run_module("treadle.config", run_name="__main__")
+    assert page.read_text() == f"# Mine\n{reference()}"
+    assert schema_file.read_text() == render()
 
 
 def test_the_examples_of_the_reference_page_are_valid() -> None:

@@ -326,6 +326,10 @@ def test_the_command_and_args_of_other_programs_become_one_list() -> None:
     problems = refused('[mcp.x]\ncommand = "npx -y"\nargs = ["some server", "--all"]\n')
     assert problems[0].fix == 'write command = ["npx", "-y"]'
     assert problems[1].fix == 'write command = ["npx", "-y", "some server", "--all"]'
+    assert (
+        refused('[mcp.x]\ncommand = ["a"]\nargs = "-v"\n')[0].fix
+        == 'write command = ["executable", "argument", "..."]'
+    )
 
 
 # --- an error of the whole file ---------------------------------------------------------------------------------
@@ -386,6 +390,11 @@ def test_a_byte_order_mark_is_named_and_the_rest_is_checked_all_the_same() -> No
 def test_bytes_that_are_not_utf8_are_placed() -> None:
     (problem,) = fatal(b"# caf\xe9\n" + GOOD.encode())
     assert (problem.line, problem.column, problem.what) == (1, 6, "byte 0xE9 is not UTF-8")
+
+
+def test_a_place_that_is_neither_utf8_nor_toml_is_reported_once() -> None:
+    assert [p.what for p in fatal(b"x = \xff\n")] == ["byte 0xFF is not UTF-8"]
+    assert [p.line for p in fatal(b"# \xff\nx = yes\n")] == [1, 2]
 
 
 def test_crlf_line_ends_are_fine_and_lines_are_counted_right() -> None:

@@ -86,6 +86,10 @@ def test_what_looks_like_a_key_inside_a_value_is_none(value: str) -> None:
     assert place(text, "after") == (text.count("\n"), 1)
 
 
+def test_a_key_with_an_impossible_escape_is_found_as_it_is_written() -> None:
+    assert place('"\\q" = 1', "\\q") == (1, 1)
+
+
 def test_crlf_counts_as_one_line_end() -> None:
     assert place("a = 1\r\n\r\nb = 2\r\n", "b") == (3, 1)
 

@@ -108,6 +108,10 @@ def test_bytes_that_are_no_text_are_found_as_a_log_shows_them() -> None:
     assert redact(b"got key\xff\xfe-7".decode("utf-8", "backslashreplace"), value) == f"got {MARK}"
 
 
+def test_a_secret_with_a_lone_surrogate_is_found_like_any_other() -> None:
+    assert redact("got \ud800key", "\ud800key") == f"got {MARK}"
+
+
 def test_each_longer_line_of_a_secret_of_several_lines_is_found_by_itself() -> None:
     assert redact("read MIIEvQIBADANBg", PEM) == f"read {MARK}"
     assert redact("  -----END KEY-----", PEM) == f"  {MARK}"

@@ -48,8 +48,9 @@ def parse(text: str | bytes, file: str) -> Config:
     problems = [source.problem_at(place, "", what, fix) for place, what, fix in faults]
     document = tables(plain, source)
     if isinstance(document, Problem):
-        # A text that is not UTF-8 fails to parse at the same place: one message is enough.
-        raise ConfigError((*problems, document) if not faults or document.line > 1 else tuple(problems))
+        # Where the text is not UTF-8, it is often not TOML either: one message is enough.
+        told = any(place == (document.line, document.column) for place, *_ in faults)
+        raise ConfigError(tuple(problems) if told else (*problems, document))
     broker = _broker(document, source)
     servers = _servers(document.get("mcp", {}), source)
     problems += [*(broker if isinstance(broker, list) else []), *(servers if isinstance(servers, list) else [])]
@@ -167,7 +168,7 @@ def _with_arguments(command: object, arguments: object) -> str:
         and all(isinstance(w, str) for w in argv + arguments)
     ):
         return f"write command = [{', '.join(quoted(word) for word in argv + arguments)}]"
-    return spelled("executable argument ...")
+    return f"write {spelled('executable argument ...')}"
 
 
 def _check_variables(entry: dict[str, Any], path: Path, findings: Findings) -> None:
