@@ -13,19 +13,8 @@ BEGIN: Final = "<!-- the rest of this page is generated: python -m treadle.confi
 
 def reference() -> str:
     """The generated part of the page: one table for the keys of a server, one for those of the broker."""
-    return (
-        "\n\n".join(
-            (
-                BEGIN,
-                "## Keys of `[mcp.<name>]`",
-                _table(SERVER_KEYS),
-                "## Keys of `[broker]`",
-                _table(BROKER_KEYS),
-                "",
-            )
-        ).rstrip("\n")
-        + "\n"
-    )
+    parts = (BEGIN, "## Keys of `[mcp.<name>]`", _table(SERVER_KEYS), "## Keys of `[broker]`", _table(BROKER_KEYS))
+    return "\n\n".join(parts) + "\n"
 
 
 def insert(page: str) -> str:
