@@ -14,7 +14,7 @@ MAX_DEPTH: Final = 256
 
 _OPEN, _CLOSE = b"\x01", b"\xff"  # +1 and -1 as signed bytes
 _STEPS: Final = bytes.maketrans(b"[{]}", _OPEN * 2 + _CLOSE * 2)
-_NOT_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_NOT_STRUCTURE: Final = bytes(byte for byte in range(256) if byte not in b'[]{}"')
 _SEGMENT: Final = 1024 * 1024
 _PAIR_PASSES: Final = 4
 
@@ -47,13 +47,14 @@ def _brackets(text: bytes) -> bytes:
     """The brackets of ``text`` outside of its strings, as signed steps."""
     if b"\\" in text:
         text = text.replace(rb"\\", b"").replace(rb"\"", b"")
-    if b'"' not in text:
-        return text.translate(_STEPS, _NOT_BRACKETS)
+    # What is left of a string without brackets is two quotes. Taking away any two neighbours leaves every other
+    # byte inside or outside of a string as it was.
+    text = text.translate(None, _NOT_STRUCTURE).replace(b'""', b"")
     steps = []
     in_string = 0
     # In segments, because a text of tiny strings falls into very many parts.
     for start in range(0, len(text), _SEGMENT):
         parts = text[start : start + _SEGMENT].split(b'"')
-        steps.append(b"".join(parts[in_string::2]).translate(_STEPS, _NOT_BRACKETS))
+        steps.append(b"".join(parts[in_string::2]))
         in_string ^= (len(parts) - 1) & 1
-    return b"".join(steps)
+    return b"".join(steps).translate(_STEPS)
