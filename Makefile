@@ -26,3 +26,7 @@ lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+.PHONY: run
+run: $(READY) ## start the daemon, list, call, shut down, show the evidence
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh config/try.sh

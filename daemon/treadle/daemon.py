@@ -36,11 +36,19 @@ class Daemon:
     """One daemon, from its configuration to its last proof."""
 
     def __init__(self, config: Config, *, socket: str | None, strict: bool) -> None:
-        """``socket`` overrules the configuration's. Raises :class:`ConfigError` for accounts that do not exist."""
+        """Listens on ``socket``, else the configuration's, else ``$TREADLE_SOCKET``, else the usual path.
+
+        Raises :class:`ConfigError` for accounts that do not exist.
+        """
         self._config = config
         self._strict = strict
         self._access = access_of(config)
-        self._socket_path = socket or config.broker.socket or default_socket_path(os.environ, os.getuid())
+        self._socket_path = (
+            socket
+            or config.broker.socket
+            or os.environ.get("TREADLE_SOCKET")
+            or default_socket_path(os.environ, os.getuid())
+        )
         self._state_dir = Path(config.broker.state_dir or default_state_dir(os.environ, os.getuid()))
         self._stop = asyncio.Event()
         self._signals = 0

@@ -102,7 +102,7 @@ class Listener:
                 "socket": self._socket_path,
                 "config": broker.config.file,
                 "connections": len(self.connections),
-                "in_flight": self.in_flight,
+                "in_flight": broker.in_flight,
                 "containment": self._containment,
             },
             "servers": [supervisor.row() for supervisor in chosen],

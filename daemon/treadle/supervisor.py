@@ -46,7 +46,17 @@ PROOF_MARGIN_S: Final = 6.0
 class Call(Waiter):
     """One ``tools/call`` on its way through the broker. A subclass says in :meth:`deliver` who hears of it."""
 
-    __slots__ = ("arguments", "content", "deadline", "started", "supervisor", "timeout_ms", "timer", "tool")
+    __slots__ = (
+        "arguments",
+        "content",
+        "deadline",
+        "received",
+        "started",
+        "supervisor",
+        "timeout_ms",
+        "timer",
+        "tool",
+    )
 
     def __init__(self, tool: str, arguments: bytes, timeout_ms: int, content: Content) -> None:
         self.request_id = 0
@@ -55,6 +65,7 @@ class Call(Waiter):
         self.timeout_ms = timeout_ms
         self.content = content
         self.deadline = 0.0
+        self.received = 0.0
         self.started = 0.0
         self.timer: asyncio.TimerHandle | None = None
         self.supervisor: Supervisor | None = None
@@ -327,7 +338,8 @@ class Supervisor:
     def submit(self, call: Call) -> None:
         """Admit one call. It is delivered exactly once: by its time-out, plus its time in the queue."""
         call.supervisor = self
-        call.started = now = self._loop.time()
+        call.started = time.perf_counter()  # the loop counts whole milliseconds
+        call.received = now = self._loop.time()
         call.deadline = now + call.timeout_ms / 1000
         if self.state is State.READY:
             self._admit(call)
@@ -352,7 +364,7 @@ class Supervisor:
         assert self.client is not None
         self._in_flight += 1
         left_ms = call.timeout_ms
-        if call.timer is not None or call.started + call.timeout_ms / 1000 != call.deadline:
+        if call.timer is not None or call.received + call.timeout_ms / 1000 != call.deadline:
             left_ms = max(1, round((call.deadline - self._loop.time()) * 1000))
         self.client.call(call, call.tool, call.arguments, timeout_ms=left_ms, content=call.content)
 
@@ -400,7 +412,7 @@ class Supervisor:
         """The client's word on a call that was handed to it."""
         self._in_flight -= 1
         if isinstance(outcome, CallResult):
-            self.meter.answered(outcome, self._loop.time() - call.started)
+            self.meter.answered(outcome, time.perf_counter() - call.started)
         else:
             if isinstance(outcome, CallTimedOut):
                 outcome.after_ms = call.timeout_ms

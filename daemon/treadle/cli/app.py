@@ -12,6 +12,7 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "list": ("list_", "Show the servers, or one server's tools."),
     "call": ("call", "Call one tool."),
     "status": ("status", "Show how each server is and why."),
+    "wait": ("wait", "Wait until servers are ready."),
     "shutdown": ("shutdown", "Stop the daemon; show the evidence of each server's end."),
 }
 """Verb to module (below this package, command ``command``) and one-line help, in the order of the help text."""
