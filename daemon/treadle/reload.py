@@ -36,14 +36,7 @@ def load(path: str, *, strict: bool = False) -> Config:
     except OSError as error:
         fix = "name another with --config FILE" if isinstance(error, FileNotFoundError) else "make it readable"
         raise ConfigError((Problem(path, 0, 0, "", f"cannot be read: {error.strerror}", fix),)) from None
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        column = error.start - (data.rfind(b"\n", 0, error.start) + 1) + 1
-        what = f"is not UTF-8 (byte 0x{data[error.start]:02x})"
-        raise ConfigError((Problem(path, line, column, "", what, "save the file as UTF-8"),)) from None
-    config = parse(text, path)
+    config = parse(data, path)
     if strict and config.problems:
         raise ConfigError(config.problems)
     return config
