@@ -162,7 +162,7 @@ def command_line(program: str, launch: Launch, cgroup_procs: str | None, rlimits
         steps.append('echo 0 >"$0"')
     for letter, value in rlimits.items():
         if letter == "t":
-            steps.append(f"ulimit -H -t {value + GRACE_CPU_S} && ulimit -S -t {value}")
+            steps.append(f"ulimit -S -t {value} && ulimit -H -t {value + GRACE_CPU_S}")
         else:
             steps.append(f"ulimit -{letter} {value}")
     shell = ["/bin/sh", "-c", " && ".join([*steps, 'exec "$@"']), cgroup_procs or "sh"] if steps else []

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from support.daemon import Daemon, toml
 
 Serve = Callable[..., Daemon]
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+LOOP_FACTORIES: Mapping[str, LoopFactory] = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, LoopFactory]:
+    """Run a module's tests under the event loops that it names in ``LOOPS``; asyncio's own without."""
+    module = item.getparent(pytest.Module)
+    names = ("asyncio",) if module is None else getattr(module.obj, "LOOPS", ("asyncio",))
+    return {name: LOOP_FACTORIES[name] for name in names}
 
 
 @pytest.fixture

@@ -1,0 +1,130 @@
+"""The bounded tail of a server's stderr and the lines that the log gets from it."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treadle.stderr import BURST, LINE_LIMIT, OVERLAP, StderrTail
+
+SECRET = "s3cr3t-value-of-some-length"
+
+
+def redact(text: str) -> str:
+    return text.replace(SECRET, "[redacted]")
+
+
+def tail_of(*chunks: bytes, limit: int = 65536) -> StderrTail:
+    tail = StderrTail(redact, limit)
+    for chunk in chunks:
+        tail.feed(chunk, 0.0)
+    return tail
+
+
+def test_a_line_is_shown_once_it_is_complete() -> None:
+    tail = StderrTail(redact)
+    assert tail.feed(b"hel", 0.0) == []
+    assert tail.tail() == ""
+    assert tail.feed(b"lo\nwor", 0.0) == ["hello"]
+    assert tail.finish(0.0) == ["wor"]
+    assert tail.tail() == "hello\nwor"
+
+
+@given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=6))
+def test_how_the_pipe_cuts_the_bytes_makes_no_difference(data: bytes, cuts: list[int]) -> None:
+    whole, pieces = StderrTail(redact), StderrTail(redact)
+    bounds = sorted({0, *(min(cut, len(data)) for cut in cuts), len(data)})
+    shown = [line for a, b in pairwise(bounds) for line in pieces.feed(data[a:b], 0.0)]
+    assert shown == whole.feed(data, 0.0)
+    assert pieces.finish(0.0) == whole.finish(0.0)
+    assert pieces.tail() == whole.tail()
+
+
+@given(st.integers(0, len(SECRET)))
+def test_a_secret_cut_across_chunks_is_redacted(cut: int) -> None:
+    text = f"token={SECRET}!\n".encode()
+    tail = StderrTail(redact)
+    shown = tail.feed(text[: 6 + cut], 0.0) + tail.feed(text[6 + cut :], 0.0)
+    assert shown == ["token=[redacted]!"]
+    assert tail.tail() == "token=[redacted]!"
+
+
+def test_a_pending_line_is_not_shown_because_it_may_end_in_half_a_secret() -> None:
+    tail = tail_of(b"done\ntoken=" + SECRET[:10].encode())
+    assert tail.tail() == "done"
+    assert tail.last_lines() == "done"
+
+
+@given(st.integers(-len(SECRET) - 3, 3), st.integers(0, 40))
+@settings(max_examples=60)
+def test_no_part_of_a_secret_at_the_cut_of_a_long_line_is_shown(offset: int, earlier: int) -> None:
+    line = (SECRET * earlier).encode().ljust(LINE_LIMIT + offset, b".") + SECRET.encode() + b"x" * 2 * OVERLAP
+    (shown,) = StderrTail(redact).feed(line + b"\n", 0.0)
+    assert not any(SECRET[:length] in shown for length in range(4, len(SECRET) + 1))
+    assert shown.endswith("…")
+
+
+def test_fifty_megabytes_without_a_newline_cost_bounded_memory_and_little_time() -> None:
+    tail = StderrTail(redact)
+    chunk = b"x" * 65536
+    began = time.perf_counter()
+    for _ in range(800):
+        assert tail.feed(chunk, 0.0) == []
+    assert time.perf_counter() - began < 2
+    assert tail.bytes == 800 * 65536
+    assert len(tail._pending) == LINE_LIMIT + OVERLAP
+    (shown,) = tail.feed(b"\n", 0.0)
+    assert len(shown) <= LINE_LIMIT
+
+
+def test_the_tail_keeps_the_newest_lines_within_its_limit() -> None:
+    tail = tail_of(*(f"line {number:04}\n".encode() for number in range(1000)), limit=100)
+    assert tail.tail().splitlines()[-1] == "line 0999"
+    assert len(tail.tail()) <= 110
+
+
+@given(st.integers(0, 60))
+def test_the_tail_never_passes_the_bytes_asked_for(limit: int) -> None:
+    tail = tail_of("äöü\nsecond line\nthird\n".encode())
+    assert len(tail.tail(limit).encode()) <= limit
+    assert "äöü\nsecond line\nthird".endswith(tail.tail(limit))
+
+
+def test_bytes_that_are_not_utf8_are_shown_escaped() -> None:
+    assert StderrTail(redact).feed(b"bad \xff\xfe byte\n", 0.0) == [r"bad \xff\xfe byte"]
+
+
+def test_control_characters_do_not_reach_the_log() -> None:
+    assert StderrTail(redact).feed(b"\x1b[31mred\x07\n", 0.0) == [" [31mred "]
+
+
+def test_a_carriage_return_ends_a_line_and_blank_lines_are_dropped() -> None:
+    assert StderrTail(redact).feed(b"10%\r20%\r\n\n  \n30%\n", 0.0) == ["10%", "20%", "30%"]
+
+
+def test_a_flood_is_cut_to_the_burst_and_says_how_much_was_left_out() -> None:
+    tail = StderrTail(redact)
+    assert len(tail.feed(b"x\n" * 1000, 10.0)) == BURST
+    assert tail.feed(b"y\n", 11.0) == [f"({1000 - BURST} lines suppressed)", "y"]
+
+
+def test_what_was_suppressed_is_told_at_the_end_too() -> None:
+    tail = StderrTail(redact)
+    tail.feed(b"x\n" * (BURST + 7), 0.0)
+    assert tail.finish(0.0) == ["(7 lines suppressed)"]
+
+
+def test_ten_lines_a_second_are_let_through_after_the_burst() -> None:
+    tail = StderrTail(redact)
+    tail.feed(b"x\n" * BURST, 0.0)
+    shown = [line for tenth in range(1, 11) for line in tail.feed(b"y\n", tenth / 10 + 0.001)]
+    assert shown == ["y"] * 10
+
+
+def test_the_last_lines_explain_a_failure_in_one_bounded_line() -> None:
+    tail = tail_of(b"one\ntwo\nthree\nfour\n")
+    assert tail.last_lines(3) == "two | three | four"
+    assert tail.last_lines(3, limit=10) == "…ee | four"
