@@ -251,6 +251,7 @@ class Custody:
             if loop.time() >= deadline:
                 return Drain(False, self._by(incarnation), len(killed))
             if self._freeze(incarnation, members.values()):
+                await asyncio.sleep(0)  # look again at once, but let the other servers live
                 continue
             killed.update(self._kill(incarnation, members.values()))
             await asyncio.sleep(pause)
