@@ -30,3 +30,5 @@ lint: $(READY) ## ruff and mypy
 .PHONY: run
 run: $(READY) ## start the daemon, list, call, shut down, show the evidence
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh config/try.sh
+
+include tests/interop/servers.mk
