@@ -313,7 +313,7 @@ def find_unencodable(envelope: dict[str, Any]) -> tuple[str, str] | None:
             return path_of(_steps_of(entry)), f"nesting past {MAX_DEPTH} levels"
         is_map = isinstance(container, dict)
         for step, value in container.items() if is_map else enumerate(container):
-            if is_map and (problem := _unpackable(step)):
+            if is_map and not isinstance(step, tuple) and (problem := _unpackable(step)):
                 return path_of(_steps_of(entry)), f"a map key that is {problem}"
             child: _Entry = (value, level + 1, step, entry)
             if isinstance(value, (dict, list, tuple)):

@@ -40,11 +40,11 @@ class Link(asyncio.Protocol):
         self._flush_due = False
         self._room: asyncio.Future[None] | None = None  # set while the daemon does not read
         self._watch: asyncio.TimerHandle | None = None
-        self._heard = True
+        self._heard = False
         self._asked = False
         self._greeted = False
 
-    # --- the transport's side ----------------------------------------------------------------------------------
+    # --- the transport's side ------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -60,13 +60,14 @@ class Link(asyncio.Protocol):
             elif frame.kind == "hello":
                 self._greeted = True
             elif frame.kind == "error" and frame.id <= _HELLO_ID:
-                # Who was not greeted was not listened to.
-                self._end(
-                    partial(_requests.refusal, frame) if self._greeted else lambda _: _requests.refusal(frame)
-                )
+                self._end(partial(self._refusal, frame))
                 return
         if self._reader.fault is not None:
             self._end(partial(_requests.no_frames, self._reader.fault))
+
+    def _refusal(self, frame: Frame, outcome: Outcome) -> BrokerError:
+        # Who was not greeted was not listened to.
+        return _requests.refusal(frame, outcome if self._greeted else "not_sent")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(partial(_requests.closed, self.path))
@@ -79,10 +80,10 @@ class Link(asyncio.Protocol):
         if room is not None and not room.done():
             room.set_result(None)
 
-    # --- requests --------------------------------------------------------------------------------------------------
+    # --- requests ------------------------------------------------------------------------
 
     def is_usable(self) -> bool:
-        """Whether a request may be sent: not lost, not of a parent process, and if idle not closed by the daemon."""
+        """Whether a request may be sent: the link is this process's and this loop's, and was not closed."""
         if self.lost or self.pid != os.getpid() or self.loop is not asyncio.get_running_loop():
             return False
         if self._waiting or self._out:
@@ -110,7 +111,7 @@ class Link(asyncio.Protocol):
         self._queue(id_, _requests.encoded(id_, request))
         future = self._waiting[id_] = self.loop.create_future()
         if self._watch is None:
-            self._heard, self._asked = True, False
+            self._heard, self._asked = False, False
             self._watch = self.loop.call_later(_requests.SILENCE, self._look)
         return id_, future
 
@@ -133,11 +134,16 @@ class Link(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_due = False
-        if self.lost or not self._out:
+        if self.lost:
             return
-        data = b"".join(self._out.values())
-        self._out.clear()
-        self._transport.write(data)
+        out, self._out = self._out, {}
+        for id_ in list(out):
+            future = self._waiting.get(id_)
+            if future is not None and future.cancelled():
+                # Its task has not run yet to abandon it.
+                del out[id_], self._waiting[id_]
+        if out:
+            self._transport.write(b"".join(out.values()))
 
     def _end(self, error: Callable[[Outcome], BrokerError]) -> None:
         if self.lost:
@@ -153,7 +159,7 @@ class Link(asyncio.Protocol):
         self._out.clear()
         self._transport.abort()
 
-    # --- signs of life -----------------------------------------------------------------------------------------------
+    # --- signs of life -------------------------------------------------------------------
 
     def _look(self) -> None:
         # A timer that runs on costs less than one that every request starts and stops.

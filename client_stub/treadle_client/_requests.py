@@ -237,4 +237,6 @@ def closed(path: str, outcome: Outcome) -> BrokerUnreachable:
 
 def hung(path: str, outcome: Outcome = "unknown") -> BrokerUnreachable:
     """The error for a daemon that shows no life."""
-    return BrokerUnreachable(path, f"it has shown no sign of life for {2 * SILENCE:g} s", outcome)
+    return BrokerUnreachable(
+        path, f"it shows no sign of life, not even to a heartbeat within {SILENCE:g} s", outcome
+    )

@@ -129,13 +129,16 @@ def encode(id: int, kind: str, body: Mapping[str, Any]) -> bytes:  # noqa: A002
     the receiver says so. Thread-safe.
 
     Raises :class:`FrameTooLarge` past :data:`MAX_FRAME` bytes, and :class:`FrameUnencodable` for what msgpack
-    cannot hold (an integer outside 64 bits, a lone surrogate, another type) or nesting past :data:`MAX_DEPTH`.
+    cannot hold (an integer outside 64 bits, a negative id, a lone surrogate, another type) or nesting past
+    :data:`MAX_DEPTH`.
 
         >>> encode(1, "heartbeat", {}).hex(" ", 4)
         '00 00001d84 a17601a2 696401a4 6b696e64 a9686561 72746265 6174a462 6f647980'
     """
     global _pack
     envelope = {"v": VERSION, "id": id, "kind": kind, "body": body}
+    if id < 0:
+        _inspect(envelope)
     try:
         payload: bytes = _pack(envelope)
     except (TypeError, ValueError, OverflowError):
