@@ -140,7 +140,7 @@ def test_an_error_needs_an_integer_code_and_a_string_message(error: str) -> None
     assert raised.value.expected == GOOD_ERROR
 
 
-@pytest.mark.parametrize("code", [0, -32700, 2**31, -(2**63) - 1, 10**4000])
+@pytest.mark.parametrize("code", [0, -32700, 2**31, -(2**63) - 1, pytest.param(10**4000, id="long")])
 def test_an_error_code_may_have_any_size(code: int) -> None:
     assert decode(envelope(f'"id":1,"error":{{"code":{code},"message":""}}')) == ErrorResponse(1, code, "", None)
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from treadle.errors import CursorRepeated, DuplicateTool, Fault, ServerError, VersionUnsupported
-from treadle.text import cap, quote, sanitise
+from treadle.errors import (
+    CursorRepeated,
+    DuplicateTool,
+    Fault,
+    FieldFault,
+    NotCarriable,
+    ServerError,
+    VersionUnsupported,
+)
+from treadle.text import ELLIPSIS, cap, quote, sanitise
 from treadle.wire.interchange import json_to_value, redact_json
 from treadle.wire.jsonrpc import ErrorResponse
 
@@ -44,6 +52,10 @@ class Printer:
                 fault.cursor = self.text(fault.cursor)
             case VersionUnsupported():
                 fault.server = self.text(fault.server)
+            case FieldFault():
+                fault.found = self.text(fault.found)
+            case NotCarriable() if self._redact is not None and ELLIPSIS in fault.path:
+                fault.path = "$"  # its keys were cut before they could be redacted
         return fault
 
     def error(self, answer: ErrorResponse) -> ServerError:
