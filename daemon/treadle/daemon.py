@@ -9,9 +9,9 @@ import secrets as random_source
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from treadle import evidence
+from treadle import budgets, evidence
 from treadle.broker import Broker
 from treadle.census import Row
 from treadle.client import Client
@@ -22,14 +22,20 @@ from treadle.listener import Listener
 from treadle.peers import Access, UnknownAccount
 from treadle.process import ChildProcess, Launch
 from treadle.reload import load
+from treadle.sdnotify import Service, status_of
 from treadle.secrets import Redactor, build_environment
 from treadle.socketfile import OwnedSocket, claim, passed_socket
+from treadle.transport import KILL_NOW
 from treadle.tree import Custody
 
 log = logging.getLogger(__name__)
 
-UNCONFIRMED_EXIT = 8
+UNCONFIRMED_EXIT: Final = 8
 """The exit code when a server's end could not be confirmed."""
+LAST_WAIT_S: Final = 3.0
+"""How long the evidence may take of a server that is killed because its time to stop was over."""
+GUARD_PAUSE_S: Final = 1.0
+"""Between the end of a guard and the start of another one."""
 
 
 class Daemon:
@@ -50,8 +56,10 @@ class Daemon:
             or default_socket_path(os.environ, os.getuid())
         )
         self._state_dir = Path(config.broker.state_dir or default_state_dir(os.environ, os.getuid()))
+        self._service = Service.from_environ(os.environ)
         self._stop = asyncio.Event()
         self._signals = 0
+        self._guard_again: asyncio.TimerHandle | None = None
 
     async def run(self, on_ready: Callable[[Broker], None] = lambda _: None) -> int:
         """Serve until told to stop. Returns the exit code: 0, or 8 when an end could not be confirmed.
@@ -72,14 +80,23 @@ class Daemon:
         return claim(self._socket_path, mode=0o666 if others else 0o600, directory_mode=0o711 if others else 0o700)
 
     async def _run(self, owned: OwnedSocket, on_ready: Callable[[Broker], None]) -> int:
-        self._state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._secure_state_dir()
         record_path = self._state_dir / f"record-{_slug(owned.path)}.json"
         for finding in recover(record_path):
             log.warning("left by an earlier daemon: %s", finding)
-        record = Record(record_path)
-        self._custody = custody = Custody(record=record)
-        guard = Guard.start(record_path)
-        custody.own(guard.pid)
+        self._record = Record(record_path)
+        self._custody = Custody(record=self._record)
+        self._start_guard()
+        try:
+            rows = await self._serve(owned, on_ready)
+        finally:
+            await self._end_custody()
+            self._service.close()
+        return self._report(rows)
+
+    async def _serve(self, owned: OwnedSocket, on_ready: Callable[[Broker], None]) -> list[Row]:
+        """From the first server's start to the last proof. Whatever goes wrong on the way: all are retired."""
+        custody = self._custody
         broker = Broker(self._config, self._make_client)
         self._listener = listener = Listener(
             broker,
@@ -87,35 +104,114 @@ class Daemon:
             socket_path=owned.path,
             containment=custody.containment,
             reload=lambda: self._reload(broker),
+            on_drain=lambda: self._begin_drain(owned),
             on_shutdown=self._stop.set,
         )
+        self._service.begin(lambda: _status_line(broker), budgets.start_s(self._config))
         self._handle_signals(broker)
-        # Everything is in the census before the first server is spawned and before a client can connect.
-        broker.prepare()
-        broker.begin()
-        await listener.serve(owned.sock)
-        log.info("listening on %s", owned.path)
-        settling = asyncio.ensure_future(self._settle(broker, on_ready))
-        await self._stop.wait()
-        settling.cancel()
-        rows = await broker.shutdown()
-        await listener.close()
-        stragglers = await custody.end_strangers()
-        if stragglers:
-            log.warning("%d orphans that belonged to no server were killed", stragglers)
-        await guard.release()
-        record.remove()
-        return self._report(rows)
+        try:
+            # Everything is in the census before the first server is spawned and before a client can connect.
+            broker.prepare()
+            broker.begin()
+            await listener.serve(owned.sock)
+            log.info("listening on %s", owned.path)
+            if self._config.broker.ready == "listening":
+                self._service.ready()
+            settling = asyncio.ensure_future(self._settle(broker, on_ready))
+            await self._stop.wait()
+            settling.cancel()
+        finally:
+            self._begin_drain(owned)
+            rows = await broker.shutdown()
+            await listener.close()
+        return await self._insist(broker, rows)
+
+    async def _insist(self, broker: Broker, rows: list[Row]) -> list[Row]:
+        """Kill what was not proven gone in the time that the caller gave, and wait once more for its evidence."""
+        late = [row.server for row in rows if not row.confirmed]
+        if not late:
+            return rows
+        log.error("no evidence in time of the end of %s: killing", ", ".join(late))
+        again = await broker.census.retire(late, KILL_NOW, LAST_WAIT_S)
+        proof = {row.server: row for row in again}
+        return [proof.get(row.server, row) for row in rows]
 
     async def _settle(self, broker: Broker, on_ready: Callable[[Broker], None]) -> None:
         await broker.settled()
+        self._service.ready()
         on_ready(broker)
+
+    def _begin_drain(self, owned: OwnedSocket) -> None:
+        self._service.stopping(budgets.stop_s(self._config))
+        if owned.lock is None:
+            # The service manager goes on holding the socket: who connects now is served by the next daemon.
+            self._listener.stop_accepting()
 
     def _report(self, rows: list[Row]) -> int:
         for row in rows:
             if not row.confirmed:
                 log.error("%s: %s", row.server, evidence.of_row(row.to_body()), extra={"server": row.server})
         return 0 if all(row.confirmed for row in rows) else UNCONFIRMED_EXIT
+
+    # --- what outlives a kill of the daemon -------------------------------------------------------
+
+    def _secure_state_dir(self) -> None:
+        """Make the state directory. Service goes on without one; the record says what is missing then.
+
+        Raises :class:`ConfigError` for one that must not be used: whoever can write there says which processes
+        the next start ends.
+        """
+        path = self._state_dir
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = path.stat()
+        except (FileExistsError, NotADirectoryError):
+            raise self._bad_state_dir("it, or a directory above it, is a file", "name a directory") from None
+        except OSError as error:
+            log.error("cannot make the state directory %s: %s", path, error.strerror or error)
+            return
+        if found.st_uid not in (0, os.geteuid()):
+            what = f"it belongs to another account (uid {found.st_uid})"
+            raise self._bad_state_dir(what, "name one of the daemon's own")
+        if found.st_mode & 0o022:
+            raise self._bad_state_dir("other accounts can write to it", f"chmod go-w {path}")
+
+    def _bad_state_dir(self, what: str, fix: str) -> ConfigError:
+        text = f"the state directory {self._state_dir} cannot be used: {what}"
+        return ConfigError((Problem(self._config.file, 0, 0, "[broker] state_dir", text, fix),))
+
+    def _start_guard(self) -> None:
+        self._guard: Guard | None = None
+        try:
+            self._guard = guard = Guard.start(self._record)
+            self._custody.own(guard.pid)
+            guard.watch(asyncio.get_running_loop(), self._guard_ended)
+        except OSError as error:
+            log.error(
+                "no guard runs: %s. Should this daemon be killed, only its next start ends what its servers leave",
+                error.strerror or error,
+            )
+
+    def _guard_ended(self) -> None:
+        assert self._guard is not None
+        self._custody.disown(self._guard.pid)
+        log.error("the guard (process %d) ended; another one takes its place", self._guard.pid)
+        self._guard = None
+        self._guard_again = asyncio.get_running_loop().call_later(GUARD_PAUSE_S, self._start_guard)
+
+    async def _end_custody(self) -> None:
+        """With no server left: end the orphans that nobody could attribute, then the guard and the record."""
+        if self._guard_again is not None:
+            self._guard_again.cancel()
+        stragglers = await self._custody.end_strangers()
+        if stragglers:
+            log.warning("%d orphans that belonged to no server were killed", stragglers)
+        if self._guard is not None:
+            if self._record.empty:
+                await self._guard.release()
+            else:
+                self._guard.leave()
+        self._record.remove()
 
     # --- signals and reload -----------------------------------------------------------------------
 
@@ -142,11 +238,15 @@ class Daemon:
         self._reloading = asyncio.ensure_future(reload())
 
     async def _reload(self, broker: Broker) -> dict[str, Any]:
-        config = load(self._config.file, strict=True)
-        access = access_of(config)
-        done = await broker.replace(config)
-        self._config = config
-        self._access = self._listener.access = access
+        self._service.reloading()
+        try:
+            config = load(self._config.file, strict=True)
+            access = access_of(config)
+            done = await broker.replace(config)
+            self._config = config
+            self._access = self._listener.access = access
+        finally:
+            self._service.reloaded()
         log.info("reloaded %s: %s", config.file, ", ".join(f"{key} {len(value)}" for key, value in done.items()))
         return done
 
@@ -159,9 +259,7 @@ class Daemon:
         redact = Redactor(environment.secrets)
         cwd = config.cwd
         if cwd is None:
-            own = self._state_dir / "servers" / config.name
-            own.mkdir(mode=0o700, parents=True, exist_ok=True)
-            cwd = str(own)
+            cwd = self._own_directory(config.name)
         launch = Launch(
             server=config.name,
             argv=config.command,
@@ -181,6 +279,17 @@ class Daemon:
         )
         return Client(config, transport, redact=redact)
 
+    def _own_directory(self, server: str) -> str:
+        """The default working directory of a server; the root directory where it cannot be had."""
+        own = self._state_dir / "servers" / server
+        try:
+            own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            what = error.strerror or error
+            log.error("%s: runs in /, cannot make %s: %s", server, own, what, extra={"server": server})
+            return "/"
+        return str(own)
+
 
 def access_of(config: Config) -> Access:
     """Who may connect. Raises :class:`ConfigError` for an account that does not exist."""
@@ -190,6 +299,11 @@ def access_of(config: Config) -> Access:
     except UnknownAccount as error:
         fix = "name an account of this machine, or its number"
         raise ConfigError((Problem(config.file, 0, 0, "[broker]", str(error), fix),)) from None
+
+
+def _status_line(broker: Broker) -> str:
+    phase = "draining" if broker.draining else "starting" if broker.starting else "ready"
+    return status_of(phase, (supervisor.state.value for supervisor in broker.servers))
 
 
 def _read_file(path: str) -> bytes:

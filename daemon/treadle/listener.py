@@ -7,9 +7,11 @@ not read from; past :data:`UNREAD_LIMIT` bytes it is closed. Nothing that one co
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
@@ -53,6 +55,7 @@ class Listener:
         socket_path: str,
         containment: str,
         reload: Reload,
+        on_drain: Callable[[], None],
         on_shutdown: Callable[[], None],
     ) -> None:
         self.broker = broker
@@ -63,6 +66,7 @@ class Listener:
         self.tasks: set[asyncio.Task[None]] = set()
         self._socket_path = socket_path
         self._containment = containment
+        self._on_drain = on_drain
         self._on_shutdown = on_shutdown
         self._server: asyncio.Server | None = None
         self._started = time.time()
@@ -71,14 +75,21 @@ class Listener:
     async def serve(self, sock: socket.socket) -> None:
         """Begin to accept connections on ``sock``."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(lambda: Connection(self), sock=sock)
+        # Whether the file goes is the owner's decision: a service manager keeps its socket for the next daemon.
+        keep: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+        self._server = await loop.create_unix_server(lambda: Connection(self), sock=sock, **keep)
 
-    async def close(self, grace: float = 1.0) -> None:
-        """Stop accepting, let the answers that are ready leave (``grace`` seconds at most), close everything."""
+    def stop_accepting(self) -> None:
+        """Leave further clients to whoever holds the same socket: they wait in its backlog."""
         if self._server is not None:
             self._server.close()
+            self._server = None
+
+    async def close(self, grace: float = 1.0) -> None:
+        """Stop accepting, answer what was sent up to now (``grace`` seconds at most), close everything."""
+        self.stop_accepting()
         for connection in list(self.connections):
-            connection.finish()
+            connection.last_orders()
         deadline = asyncio.get_running_loop().time() + grace
         while self.connections and asyncio.get_running_loop().time() < deadline:
             gone = [connection.gone for connection in self.connections]
@@ -110,6 +121,7 @@ class Listener:
 
     async def shutdown(self, within_ms: int | None) -> dict[str, Any]:
         """Shut the broker down; the daemon exits once the caller has its answer."""
+        self._on_drain()
         rows = await self.broker.shutdown(within_ms)
         self._on_shutdown()
         return shutdown_body(rows)
@@ -255,6 +267,20 @@ class Connection(asyncio.Protocol):
         if self._out:
             self._flush()
         self._transport.close()
+
+    def last_orders(self) -> None:
+        """Take no byte more from the client, answer what it has sent, then close.
+
+        The kernel refuses the client's further writes, so that it knows of every request either its answer or that
+        it did not leave: nothing is lost between a write of theirs and a close of ours.
+        """
+        if self._finishing:
+            self.finish()
+            return
+        with contextlib.suppress(OSError):
+            descriptor = os.dup(self._transport.get_extra_info("socket").fileno())
+            with socket.socket(fileno=descriptor) as connected:
+                connected.shutdown(socket.SHUT_RD)
 
     def abort(self) -> None:
         """Close now, whatever is unread."""
