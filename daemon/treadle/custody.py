@@ -29,7 +29,9 @@ from treadle.procfs import Process
 from treadle.record import MARK, Held, Record, group_of, read_record
 
 if TYPE_CHECKING:
+    import asyncio
     import subprocess
+    from collections.abc import Callable
 
 __all__ = ["Finding", "Guard", "Record", "recover"]
 
@@ -189,18 +191,16 @@ class Guard:
     def __init__(self, popen: subprocess.Popen[bytes], pipe: int) -> None:
         self._popen = popen
         self._pipe = pipe
+        self._pidfd = -1
 
     @classmethod
-    def start(cls, record_path: Path) -> Guard:
-        """Start it for the record that this daemon wrote to ``record_path``. Raises OSError, and ValueError when
-        there is no usable record. Name its :attr:`pid` to :meth:`treadle.tree.Custody.own`."""
+    def start(cls, record: Record) -> Guard:
+        """Start it for this daemon's record, whether or not that could be written yet. Raises OSError. Name its
+        :attr:`pid` to :meth:`treadle.tree.Custody.own`."""
         import subprocess
 
-        record = read_record(record_path)
-        if record is None:
-            raise ValueError(f"there is no custody record at {record_path}")
         package = str(Path(__file__).resolve().parent.parent)
-        recovery = [cls._RECOVER, package, str(record_path.resolve()), record.daemon]
+        recovery = [cls._RECOVER, package, str(record.path.resolve()), record.daemon]
         reader, writer = os.pipe2(os.O_CLOEXEC)
         try:
             popen = subprocess.Popen(
@@ -224,16 +224,45 @@ class Guard:
         """Its process id."""
         return self._popen.pid
 
+    def watch(self, loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:
+        """Have ``ended`` called, once, when it ends before it is released or left; it is reaped then."""
+        self._pidfd = os.pidfd_open(self.pid)
+        self._loop = loop
+
+        def gone() -> None:
+            self._unwatch()
+            self._close()
+            self._popen.wait()
+            ended()
+
+        loop.add_reader(self._pidfd, gone)
+
+    def _unwatch(self) -> None:
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    def _close(self) -> None:
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
+
+    def leave(self) -> None:
+        """Let it live on: it ends what the record still holds as soon as this process is gone and its end of the
+        pipe with it."""
+        self._unwatch()
+
     async def release(self, within: float = RELEASE_S) -> None:
         """Send it home at the daemon's orderly end and reap it; killed when it does not go within ``within``
         seconds. Idempotent."""
         import asyncio
 
+        self._unwatch()
         if self._pipe >= 0:
             with suppress(OSError):
                 os.write(self._pipe, b"done\n")
-            os.close(self._pipe)
-            self._pipe = -1
+        self._close()
         deadline = time.monotonic() + within
         while self._popen.poll() is None:
             if time.monotonic() >= deadline:

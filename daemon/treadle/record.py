@@ -57,7 +57,13 @@ class Record:
         self.daemon = os.urandom(8).hex()
         """What tells this daemon's record from that of any other start."""
         self._held: dict[str, Held] = {}
+        self._problem: str | None = None
         self._write()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is in custody."""
+        return not self._held
 
     def hold(self, marker: str, server: str, pid: int | None, cgroup: str | None = None) -> None:
         """Record an incarnation: before its spawn by its marker, after it with its pid too."""
@@ -83,10 +89,21 @@ class Record:
             "daemon": {"id": self.daemon, "pid": os.getpid(), "start": own.start if own else 0},
             "held": [asdict(held) for held in self._held.values()],
         }
+        problem = None
         try:
             _replace(self.path, json.dumps(body, indent=1).encode())
         except OSError as error:
-            log.warning("cannot write the custody record %s: %s", self.path, error)
+            problem = error.strerror or str(error)
+        if problem is not None and problem != self._problem:
+            log.error(
+                "cannot write the custody record %s: %s. Service goes on, but should this daemon be killed, what"
+                " its servers leave will not be found: make the directory writable, or name another state_dir",
+                self.path,
+                problem,
+            )
+        elif problem is None and self._problem is not None:
+            log.warning("the custody record %s is written again", self.path)
+        self._problem = problem
 
 
 def _replace(path: Path, data: bytes) -> None:

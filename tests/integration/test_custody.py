@@ -74,7 +74,13 @@ def test_a_record_that_cannot_be_written_costs_no_service(
 ) -> None:
     record = Record(tmp_path / "missing" / "record.json")
     record.hold("m", "s", None)
-    assert "cannot write the custody record" in caplog.text
+    assert caplog.text.count("cannot write the custody record") == 1
+    (tmp_path / "missing").mkdir()
+    record.hold("n", "s", None)
+    assert "is written again" in caplog.text
+    read = read_record(record.path)
+    assert read is not None
+    assert [one.marker for one in read.held] == ["m", "n"]
 
 
 async def test_a_server_is_recorded_from_its_spawn_until_its_end(path: Path) -> None:
@@ -221,8 +227,7 @@ print("spared")
 
 @pytest.fixture
 async def guard(path: Path) -> AsyncIterator[Guard]:
-    Record(path)
-    started = Guard.start(path)
+    started = Guard.start(Record(path))
     yield started
     await started.release()
 
@@ -247,15 +252,32 @@ async def test_the_guard_ignores_polite_signals_and_holds_one_pipe(guard: Guard)
 
 
 async def test_an_orderly_end_ends_nothing_that_is_recorded(path: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    Record(path).hold("sleeper", "github", sleeper.pid)
-    guard = Guard.start(path)
+    record = Record(path)
+    record.hold("sleeper", "github", sleeper.pid)
+    guard = Guard.start(record)
     await guard.release()
     assert alive(sleeper.pid)
 
 
-def test_a_guard_without_a_record_is_refused(path: Path) -> None:
-    with pytest.raises(ValueError, match="no custody record"):
-        Guard.start(path)
+async def test_a_guard_that_is_killed_is_reaped_and_reported_once(path: Path) -> None:
+    guard = Guard.start(Record(path))
+    ended: asyncio.Queue[int] = asyncio.Queue()
+    guard.watch(asyncio.get_running_loop(), lambda: ended.put_nowait(guard.pid))
+    os.kill(guard.pid, signal.SIGKILL)
+    async with asyncio.timeout(5):
+        await ended.get()
+    assert procfs.read(guard.pid) is None
+    await guard.release()
+    assert ended.empty()
+
+
+async def test_a_guard_that_is_released_is_not_reported(path: Path) -> None:
+    guard = Guard.start(Record(path))
+    ended: list[int] = []
+    guard.watch(asyncio.get_running_loop(), lambda: ended.append(guard.pid))
+    await guard.release()
+    await asyncio.sleep(0)
+    assert ended == []
 
 
 def test_a_killed_daemon_leaves_nothing_even_of_servers_that_refuse_to_end(path: Path) -> None:
@@ -276,8 +298,7 @@ def test_a_killed_daemon_leaves_nothing_even_of_servers_that_refuse_to_end(path:
 
 
 async def test_the_guard_of_a_killed_daemon_does_not_touch_its_successors_servers(path: Path) -> None:
-    Record(path)
-    guard = Guard.start(path)
+    guard = Guard.start(Record(path))
     successor = Record(path)
     with subprocess.Popen(SLEEP, start_new_session=True, env={MARK: "fresh"}) as server:
         successor.hold("fresh", "github", server.pid)

@@ -50,8 +50,9 @@ class Relay:
 
 async def main() -> None:
     path = Path(sys.argv[2])
-    custody = Custody(record=Record(path))
-    guard = Guard.start(path)
+    record = Record(path)
+    custody = Custody(record=record)
+    guard = Guard.start(record)
     custody.own(guard.pid)
     for kind in KINDS:
         argv = (sys.executable, "-I", "-S", "-c", STUBBORN, kind)
