@@ -229,8 +229,9 @@ def test_finding_what_is_wrong_costs_the_size_of_the_frame() -> None:
 def test_the_memory_of_a_large_frame_is_given_back() -> None:
     tracemalloc.start()
     try:
-        reader = FrameReader()
         data = encode(1, "x", {"a": "y" * 8_000_000})
+        assert tracemalloc.get_traced_memory()[0] < 10_000_000  # the frame, and no second buffer
+        reader = FrameReader()
         for i in range(0, len(data), 65536):
             reader.feed(data[i : i + 65536])
         del data
