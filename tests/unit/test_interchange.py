@@ -147,8 +147,9 @@ def spoiled(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
             node = [*before, node, *draw(st.lists(values, max_size=2))]
         else:
             others = draw(arguments)
-            key = draw(st.text(max_size=5).filter(lambda key, taken=others: key not in taken))
+            key = draw(st.text(max_size=5))
             steps.append(key)
+            others.pop(key, None)
             node = {**others, key: node}
     return {"top": node}, json_path(["top", *reversed(steps)])
 

@@ -97,6 +97,7 @@ def test_a_pending_line_past_the_limit_is_a_fault_at_once() -> None:
         (b"ab\xff", 2),
         (b"ab\xc0\x80", 2),
         (b"ab\xed\xa0\x80", 2),
+        (b"ab\xed\xa0", 2),
         (b"ab\xf4\x90", 2),
         (b"ab\x80", 2),
         ("é".encode() + b"\xe2\x28", 2),

@@ -346,7 +346,7 @@ def test_of_duplicate_keys_inside_a_result_the_last_counts(content: Any) -> None
 )
 def test_an_absent_is_error_reads_false(fields: dict[str, Any], is_error: bool) -> None:
     for content in ("text", "all"):
-        assert decode_call_result(result(**fields), content).is_error is is_error  # type: ignore[arg-type]
+        assert decode_call_result(result(**fields), content).is_error is is_error
 
 
 @pytest.mark.parametrize("structured", [None, {}, [1.0, 2], "x", 2**64 - 1])

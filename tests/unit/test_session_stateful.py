@@ -16,7 +16,7 @@ from strategies import chunkings, damaged_lines, values
 from treadle.errors import CallTimedOut, ChannelClosed, Stopped, Unavailable
 from treadle.session import Answered, Died, Event, Failed, Listed, Ponged, State, Warned
 
-ANSWERS = st.sampled_from(
+ANSWERS: st.SearchStrategy[Any] = st.sampled_from(
     [
         HELLO,
         {},

@@ -53,20 +53,18 @@ class LineBuffer:
         if chunk.isascii() and not self._cut:
             return self._split(chunk)
         data = self._cut + chunk
-        try:
-            _, consumed = codecs.utf_8_decode(data, "strict", False)
-        except UnicodeDecodeError as error:
-            # A lead byte that may begin a character is wrong only once the byte after the good part came.
-            wrong = error.end if 0xC2 <= data[error.start] <= 0xF4 else error.start
-            lines = self._split(chunk[: wrong - len(self._cut)])
-            if self.fault is None:
-                offset = len(self._pending) - (wrong - error.start)
-                self._pending += chunk[wrong - len(self._cut) :][:_OFFENDING_BYTES]
-                self.offending = bytes(self._pending[:_OFFENDING_BYTES])
-                self._latch(NotUtf8(offset, quote(self.offending.partition(b"\n")[0])))
-            return lines
-        self._cut = data[consumed:]
-        return self._split(chunk)
+        start, wrong = _check_utf8(data)
+        if wrong is None:
+            self._cut = data[start:]
+            return self._split(chunk)
+        good = wrong - len(self._cut)
+        lines = self._split(chunk[:good])
+        if self.fault is None:
+            offset = len(self._pending) - (wrong - start)
+            self._pending += chunk[good:][:_OFFENDING_BYTES]
+            self.offending = bytes(self._pending[:_OFFENDING_BYTES])
+            self._latch(NotUtf8(offset, quote(self.offending.partition(b"\n")[0])))
+        return lines
 
     def discard(self) -> None:
         """Forget the incomplete line: at the end of the stream it is no message."""
@@ -98,3 +96,17 @@ class LineBuffer:
     def _latch(self, fault: LineTooLong | NotUtf8) -> None:
         self.fault = fault
         self.discard()
+
+
+def _check_utf8(data: bytes) -> tuple[int, int | None]:
+    """Where the first incomplete or impossible character of ``data`` begins (its length when there is none), and
+    the index of the byte that makes it impossible, None when it may still be completed.
+    """
+    try:
+        _, start = codecs.utf_8_decode(data, "strict", False)
+    except UnicodeDecodeError as error:
+        # A byte that can begin a character is wrong only by what follows its good part.
+        return error.start, error.end if 0xC2 <= data[error.start] <= 0xF4 else error.start
+    # The codec waits for the end of an encoded surrogate, which is none whatever comes.
+    is_surrogate = data[start : start + 1] == b"\xed" and data[start + 1 : start + 2] >= b"\xa0"
+    return start, start + 1 if is_surrogate else None
