@@ -1,0 +1,158 @@
+"""What tests of clients, supervisors and the broker share: configurations, twins, callers that keep count."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from support.twin import TwinPeer, World, transport
+from treadle.broker import Broker
+from treadle.channel import ChannelTransport, Peer
+from treadle.client import Client, Waiter
+from treadle.config import BrokerConfig, Config, Refused, ServerConfig
+from treadle.errors import Fault
+from treadle.supervisor import Call
+from treadle.wire.messages import CallResult, Content
+
+HELLO = b'{"text":"hello"}'
+
+
+def config(name: str = "odd", **keys: Any) -> ServerConfig:
+    """A server's table."""
+    return ServerConfig(name=name, command=("twin",), **keys)
+
+
+def client(script: Sequence[Any] = (), window: int = 65536, **keys: Any) -> Client:
+    """A parked client of a twin that plays ``script``."""
+    return Client(config(**keys), transport(script, window=window))
+
+
+async def serving(script: Sequence[Any] = (), window: int = 65536, **keys: Any) -> Client:
+    """A client of a twin that plays ``script``, started."""
+    made = client(script, window, **keys)
+    await made.start()
+    return made
+
+
+def client_of(peer: Peer, opening: Callable[[], Awaitable[None]] | None = None, **keys: Any) -> Client:
+    """A parked client of ``peer``."""
+    return Client(config(**keys), ChannelTransport(peer, opening=opening))
+
+
+class Deaf(Peer):
+    """Answers nothing and ends by nothing, until the test says so; keeps what was asked of it."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, float]] = []
+
+    def _note(self, what: str) -> None:
+        self.asked.append((what, asyncio.get_running_loop().time()))
+
+    def eof_received(self) -> None:
+        self._note("eof")
+
+    def terminated(self) -> None:
+        self._note("term")
+
+    def killed(self) -> None:
+        self._note("kill")
+
+
+class Heard(Waiter):
+    """A waiter that keeps every outcome: more or fewer than one is a bug."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[CallResult | Fault] = []
+        self.at: float | None = None
+
+    def settle(self, outcome: CallResult | Fault) -> None:
+        self.outcomes.append(outcome)
+        self.at = asyncio.get_running_loop().time()
+
+    @property
+    def outcome(self) -> CallResult | Fault:
+        (only,) = self.outcomes
+        return only
+
+    @property
+    def fault(self) -> Fault:
+        assert isinstance(self.outcome, Fault)
+        return self.outcome
+
+
+class Asked(Call):
+    """A call through a supervisor that keeps every delivery."""
+
+    def __init__(
+        self,
+        tool: str = "echo",
+        arguments: bytes = HELLO,
+        timeout_ms: int = 1000,
+        content: Content = "text",
+    ) -> None:
+        super().__init__(tool, arguments, timeout_ms, content)
+        self.outcomes: list[CallResult | Fault] = []
+        self.at: float | None = None
+        self.done: asyncio.Future[CallResult | Fault] = asyncio.get_running_loop().create_future()
+
+    def deliver(self, outcome: CallResult | Fault) -> None:
+        self.outcomes.append(outcome)
+        self.at = asyncio.get_running_loop().time()
+        if not self.done.done():
+            self.done.set_result(outcome)
+
+    @property
+    def outcome(self) -> CallResult | Fault:
+        (only,) = self.outcomes
+        return only
+
+    @property
+    def fault(self) -> Fault:
+        assert isinstance(self.outcome, Fault)
+        return self.outcome
+
+
+class Household:
+    """A broker whose servers are twins. ``scripts`` maps a server to the script of each of its incarnations (the
+    last one repeats); a peer or a fault to raise may stand for a script."""
+
+    def __init__(self) -> None:
+        self.scripts: dict[str, Sequence[Any]] = {}
+        self.made: dict[str, list[Client]] = {}
+        self.opened: list[str] = []
+        self.worlds: dict[str, World] = {}
+
+    def broker(self, *servers: ServerConfig | Refused, **keys: Any) -> Broker:
+        """A broker of ``servers``, prepared and begun."""
+        broker = Broker(self.config(*servers, **keys), self.make)
+        broker.prepare()
+        broker.begin()
+        return broker
+
+    @staticmethod
+    def config(*servers: ServerConfig | Refused, **keys: Any) -> Config:
+        """The configuration of ``servers``; ``keys`` are those of ``[broker]``."""
+        return Config(file="test.toml", broker=BrokerConfig(**keys), servers=servers)
+
+    def plays(self, server: str, *incarnations: Any) -> None:
+        """What each incarnation of ``server`` is."""
+        self.scripts[server] = incarnations
+
+    def make(self, config: ServerConfig) -> Client:
+        """A parked client of the next incarnation."""
+        name = config.name
+        made = self.made.setdefault(name, [])
+        parts = self.scripts.get(name, ((),))
+        part = parts[min(len(made), len(parts) - 1)]
+        if isinstance(part, Exception):
+            raise part
+
+        async def opening() -> None:
+            self.opened.append(name)
+
+        if not isinstance(part, Peer):
+            part = TwinPeer(part, self.worlds.setdefault(name, World()))
+        client = Client(config, ChannelTransport(part, opening=opening))
+        made.append(client)
+        return client
