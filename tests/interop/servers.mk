@@ -12,6 +12,7 @@ $(INTEROP)/.ready: tests/interop/servers.mk
 	  $(PYTHON) -m venv $$venv && $$venv/bin/pip install --quiet --disable-pip-version-check $$package || exit 1; \
 	done
 	npm install --silent --ignore-scripts --no-audit --no-fund --no-package-lock --prefix $(INTEROP)/npm $(INTEROP_NPM)
+	npm install --silent --ignore-scripts --no-audit --no-fund --no-package-lock --prefix $(INTEROP)/npm @msgpack/msgpack@3.1.3
 	@touch $@
 
 .PHONY: interop
