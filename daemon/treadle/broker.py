@@ -189,6 +189,8 @@ class Broker:
             raise Unavailable(supervisor.unavailable())
         ladder, within = _budget(supervisor, within_ms)
         row = await supervisor.stop(ladder, within, by)
+        if self.draining:
+            raise ShuttingDown()
         if row.confirmed:
             await supervisor.start()
         return Restarted(row, supervisor.state, supervisor.reason)
@@ -211,23 +213,28 @@ class Broker:
             changed = [name for name in after if name in before and name not in kept]
             removed = [name for name in before if name not in after]
             added = [name for name in after if name not in before]
+            for name in (*changed, *removed):
+                self._servers[name].finish()
             rows = await asyncio.gather(*(self.stop(name, None, "reload") for name in (*changed, *removed)))
             proof = {row.server: row for row in rows}
+            gone = [name for name, row in proof.items() if row.confirmed]
+            for name in gone:
+                await self._servers[name].end()
+            # A shutdown may have begun meanwhile; from here on nothing is awaited.
+            if self.draining:
+                raise ShuttingDown()
+            stay = [name for name in self._servers if name not in gone]
+            for name in stay:
+                self._servers[name].final = False
             servers: dict[str, Supervisor] = {}
             fresh: list[Supervisor] = []
             for name, entry in after.items():
-                if name in kept or (name in proof and not proof[name].confirmed):
+                if name in stay:
                     servers[name] = self._servers[name]
-                    continue
-                if name in self._servers:
-                    await self._servers[name].end()
-                servers[name] = self._supervise(entry)
-                fresh.append(servers[name])
-            for name in removed:
-                if proof[name].confirmed:
-                    await self._servers[name].end()
                 else:
-                    servers[name] = self._servers[name]
+                    servers[name] = self._supervise(entry)
+                    fresh.append(servers[name])
+            servers |= {name: self._servers[name] for name in removed if name in stay}
             self._servers = servers
             self.config = config
             for supervisor in fresh:
@@ -250,6 +257,8 @@ class Broker:
         """
         if self._shutdown is None:
             self.draining = True
+            for supervisor in self._servers.values():
+                supervisor.finish()
             self._shutdown = asyncio.get_running_loop().create_task(self._shut_down(within_ms))
         return await asyncio.shield(self._shutdown)
 

@@ -16,17 +16,20 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from treadle.census import Census, Row
-from treadle.client import Client, Waiter
+from treadle.client import Client, Phase, Waiter
 from treadle.config import Refused, ServerConfig
 from treadle.errors import (
     CallFault,
     CallTimedOut,
     Cancelled,
+    ChannelClosed,
     CleanupUnconfirmed,
     Fault,
     Overloaded,
+    RetirementUnconfirmed,
     StartFault,
     Stopped,
+    TransportFailed,
     Unavailable,
     explain,
 )
@@ -50,7 +53,7 @@ class Call(Waiter):
         "arguments",
         "content",
         "deadline",
-        "received",
+        "left",
         "started",
         "supervisor",
         "timeout_ms",
@@ -65,7 +68,7 @@ class Call(Waiter):
         self.timeout_ms = timeout_ms
         self.content = content
         self.deadline = 0.0
-        self.received = 0.0
+        self.left = 0.0
         self.started = 0.0
         self.timer: asyncio.TimerHandle | None = None
         self.supervisor: Supervisor | None = None
@@ -107,9 +110,13 @@ class Supervisor:
         self._ready_since: float | None = None
         self._task: asyncio.Task[None] | None = None
         self._wanted = False
+        self._asked = False  # while the last incarnation was closing: then its policy has no say
+        self.final = False
+        """Start nothing any more, neither by policy nor on demand; see :meth:`finish`."""
         self._wake = asyncio.Event()
         self._watchers: set[asyncio.Future[None]] = set()
         self._in_flight = 0
+        self._pumping = False
         self._queue: deque[Call] = deque()
         self._waiting: dict[Call, None] = {}
         if self.config is None:
@@ -131,7 +138,7 @@ class Supervisor:
             return
         assert self.config is not None
         try:
-            self.client = self._make_client(self.config)
+            self.client = self._make(self.config)
         except Fault as fault:
             self.state = State.REFUSED
             self.reason = explain(fault)
@@ -153,8 +160,10 @@ class Supervisor:
     async def start(self) -> None:
         """Want the server up, whatever its policy says; returns when it is ready or its start failed.
 
-        Raises :class:`Unavailable` when it is disabled, refused or not proven gone.
+        Raises :class:`Unavailable` when it is disabled, refused or not proven gone, and after :meth:`finish`.
         """
+        if self.final:
+            raise Unavailable(f"server {self.name} is not started any more")
         if self.state in (State.REFUSED, State.DISABLED, State.UNCONFIRMED):
             raise Unavailable(self.unavailable())
         assert self.policy is not None
@@ -163,22 +172,34 @@ class Supervisor:
         await self.until(lambda: self.state not in (State.STARTING, State.CLOSING))
 
     async def stop(self, ladder: Ladder | None, within: float, by: str) -> Row:
-        """Want the server down; returns its evidence, or the fault that stands for it, within ``within`` s."""
-        self._wanted = False
+        """Want the server down; returns its evidence, or the fault that stands for it, within ``within`` s.
+
+        A start that is asked for meanwhile wins: then the row tells the end of the incarnation before it.
+        """
+        self._wanted = self._asked = False
         self._wake.set()
         if self.state in (State.REFUSED, State.DISABLED):
             return Row(self.name, NO_RESOURCE)
         row = (await self._census.retire([self.name], ladder, within, by))[0]
         if row.confirmed:
-            await self.until(lambda: self.state not in (State.STARTING, State.READY, State.CLOSING))
+            running = (State.STARTING, State.READY, State.CLOSING)
+            await self.until(lambda: self._wanted or self.state not in running)
+            if self._wanted:
+                return row
             if self.state in (State.PREPARED, State.BACKOFF, State.PARKED):
                 self._follow(Input.STOP)
             self.reason = f"stopped by {by}"
             self.evidence = row.evidence
         return row
 
+    def finish(self) -> None:
+        """Start nothing any more: neither by policy nor on demand. What runs goes on until :meth:`stop`."""
+        self.final = True
+        self._wake.set()
+
     async def end(self) -> None:
         """Stop supervising. The server must have been stopped before."""
+        self.finish()
         self._wanted = False
         if self._task is not None:
             self._task.cancel()
@@ -198,7 +219,10 @@ class Supervisor:
         self._wanted = True
         if self.state in (State.PREPARED, State.RETIRED, State.BACKOFF, State.PARKED):
             self._follow(Input.START)
+        elif self.state is State.CLOSING:
+            self._asked = True
         self._wake.set()
+        self._notify()
 
     def _follow(self, happening: Input) -> None:
         self.state = follow(self.state, happening)
@@ -211,14 +235,23 @@ class Supervisor:
 
     async def _run(self) -> None:
         while True:
-            while not self._wanted:
+            while self.final or not self._wanted:
+                if self.state is State.STARTING:
+                    self._not_started()
                 self._wake.clear()
                 await self._wake.wait()
             if self.state is not State.STARTING:
                 self._follow(Input.START)
+            self._asked = False
             clean, uptime = await self._incarnation()
-            if self._wanted:
+            if self._wanted and not self._asked and not self.final:
                 await self._between(clean, uptime)
+
+    def _not_started(self) -> None:
+        """The start was taken back before anything of it was done."""
+        self._follow(Input.STOP)
+        self._end_waiting()
+        self._follow(Input.PROVEN)
 
     async def _incarnation(self) -> tuple[bool, float | None]:
         """From STARTING to RETIRED. Returns whether the end was a clean exit, and the seconds of readiness."""
@@ -248,7 +281,9 @@ class Supervisor:
             self._note_failure(client.reason or explain(failure))
         self._end_waiting()
         evidence = await self._proof(client, failure)
-        clean = uptime is not None and evidence.status == 0 and evidence.rung == "itself"
+        # A fault of the channel is a failure, even of a server that exits 0 right after it.
+        ended = isinstance(client.fault, ChannelClosed) and evidence.rung == "itself"
+        clean = uptime is not None and ended and evidence.status == 0
         return clean, uptime
 
     def _next_client(self) -> Client | None:
@@ -256,15 +291,22 @@ class Supervisor:
         environment is that of now."""
         assert self.config is not None
         parked = self.client
-        if parked is not None and self.generation == 1 and not self.config.lazy:
+        if parked is not None and parked.phase is Phase.PREPARED and not self.config.lazy:
             return parked
         try:
-            client = self._make_client(self.config)
+            client = self._make(self.config)
         except Fault as fault:
             self._note_failure(explain(fault))
             return None
         self._census.publish(client)
         return client
+
+    def _make(self, config: ServerConfig) -> Client:
+        try:
+            return self._make_client(config)
+        except OSError as error:
+            where = f": {error.filename}" if error.filename else ""
+            raise TransportFailed(f"server {self.name} cannot be prepared: {error.strerror}{where}") from None
 
     def _became_ready(self, client: Client) -> None:
         self._follow(Input.STARTED)
@@ -292,21 +334,27 @@ class Supervisor:
         try:
             evidence = await asyncio.wait_for(client.retired(), budget)
         except TimeoutError:
-            self._unproven(failure)
+            self._unproven(client, failure)
             evidence = await client.retired()
         while not evidence.confirmed:
             if self.state is not State.UNCONFIRMED:
-                self._unproven(failure)
+                self._unproven(client, failure)
             # No evidence will come by itself: nothing may ever be started in its place.
             await self._loop.create_future()
         self.evidence = evidence
+        if self.state is State.UNCONFIRMED:
+            self.reason = client.reason
         self._follow(Input.PROVEN)
         log.info("%s: retired: %s", self.name, sentence(evidence.to_body()), extra={"server": self.name})
         return evidence
 
-    def _unproven(self, failure: Fault) -> None:
+    def _unproven(self, client: Client, failure: Fault) -> None:
         self._follow(Input.UNPROVEN)
-        self.reason = explain(CleanupUnconfirmed(self.name, failure))
+        served = client.info is not None
+        why = f"{explain(failure)}, and its process is not proven gone"
+        self.reason = explain(
+            RetirementUnconfirmed(self.name, why) if served else CleanupUnconfirmed(self.name, failure)
+        )
         log.error("%s: %s", self.name, self.reason, extra={"server": self.name})
 
     async def _between(self, clean: bool, uptime: float | None) -> None:
@@ -339,8 +387,7 @@ class Supervisor:
         """Admit one call. It is delivered exactly once: by its time-out, plus its time in the queue."""
         call.supervisor = self
         call.started = time.perf_counter()  # the loop counts whole milliseconds
-        call.received = now = self._loop.time()
-        call.deadline = now + call.timeout_ms / 1000
+        call.deadline = self._loop.time() + call.timeout_ms / 1000
         if self.state is State.READY:
             self._admit(call)
         elif self.state is State.STARTING or (self.state is State.PREPARED and self.config is not None):
@@ -354,6 +401,7 @@ class Supervisor:
             self._send(call)
         elif len(self._queue) < self.config.queue:
             self._queue.append(call)
+            call.left = call.deadline - self._loop.time()
             call.timer = self._loop.call_later(self.config.queue_timeout_ms / 1000, self._queue_expired, call)
         elif self.config.queue:
             self._refuse(call, Overloaded("queue", self.config.queue, f"the queue of server {self.name}"))
@@ -363,9 +411,7 @@ class Supervisor:
     def _send(self, call: Call) -> None:
         assert self.client is not None
         self._in_flight += 1
-        left_ms = call.timeout_ms
-        if call.timer is not None or call.received + call.timeout_ms / 1000 != call.deadline:
-            left_ms = max(1, round((call.deadline - self._loop.time()) * 1000))
+        left_ms = max(1, round((call.deadline - self._loop.time()) * 1000))
         self.client.call(call, call.tool, call.arguments, timeout_ms=left_ms, content=call.content)
 
     def _queue_expired(self, call: Call) -> None:
@@ -411,25 +457,37 @@ class Supervisor:
     def settled(self, call: Call, outcome: CallResult | Fault) -> None:
         """The client's word on a call that was handed to it."""
         self._in_flight -= 1
+        call.request_id = 0  # of one incarnation only: in the next one it is the number of another call
         if isinstance(outcome, CallResult):
             self.meter.answered(outcome, time.perf_counter() - call.started)
         else:
             if isinstance(outcome, CallTimedOut):
                 outcome.after_ms = call.timeout_ms
             self.meter.failed_with(outcome)
-        if self._queue and self.state is State.READY:
+        if self._queue:
             self._pump()
         if not self._in_flight and self._watchers:
             self._notify()
         self._deliver(call, outcome)
 
     def _pump(self) -> None:
-        queued = self._queue.popleft()
-        self._stop_timer(queued)
-        # The time in the queue does not eat the call's own time.
-        now = self._loop.time()
-        queued.deadline = now + queued.timeout_ms / 1000
-        self._send(queued)
+        """Send what waits in the queue, while a call may be in flight more. A loop: a client may settle at once."""
+        assert self.config is not None
+        if self._pumping:
+            return
+        self._pumping = True
+        while self._queue and self._in_flight < self.config.max_in_flight and self._answering:
+            queued = self._queue.popleft()
+            self._stop_timer(queued)
+            # The time in the queue does not eat the call's own time.
+            queued.deadline = self._loop.time() + queued.left
+            self._send(queued)
+        self._pumping = False
+
+    @property
+    def _answering(self) -> bool:
+        """Whether the server answers calls; false, too, when the task has not yet noticed that its client died."""
+        return self.state is State.READY and self.client is not None and self.client.fault is None
 
     def _deliver(self, call: Call, outcome: CallResult | Fault) -> None:
         # One delivery that goes wrong must not take others, or the supervisor, with it.
