@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from treadle.census import Census, Row
 from treadle.client import Client
@@ -26,6 +26,9 @@ from treadle.supervisor import PROOF_MARGIN_S, Call, Supervisor
 from treadle.transport import KILL_NOW, Ladder
 from treadle.wire.interchange import arguments_to_json, json_to_value
 from treadle.wire.messages import Tool
+
+if TYPE_CHECKING:
+    from treadle.codegen import Target
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +126,18 @@ class Broker:
         except NotCarriable as fault:
             raise ResultMalformed(f"the listing of server {name}: {explain(fault)}") from None
         return {"server": name, "tools": tools}
+
+    async def generate(self, name: str, target: Target) -> dict[str, Any]:
+        """The typed module of one server as the socket page's ``generate`` gives it.
+
+        Raises what :meth:`listing` raises, and :class:`GenerationRefused` for a listing that gives no module.
+        """
+        from treadle import codegen
+
+        tools = codegen.from_result(self.listing(name, schemas=True))
+        # In a thread: a large listing must not hold up the calls of other servers.
+        made = await asyncio.to_thread(codegen.generate, name, tools, target)
+        return {"module_name": made.module_name, "source": made.source, "surface": made.surface}
 
     def logs(self, name: str, max_bytes: int) -> str:
         """The captured stderr tail of one server, redacted."""
@@ -233,6 +248,9 @@ class Broker:
                     servers[name] = self._servers[name]
                 else:
                     servers[name] = self._supervise(entry)
+                    if name in self._servers:
+                        # Counters that fall would be taken for a restart of the daemon.
+                        servers[name].meter = self._servers[name].meter
                     fresh.append(servers[name])
             servers |= {name: self._servers[name] for name in removed if name in stay}
             self._servers = servers

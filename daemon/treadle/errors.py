@@ -519,7 +519,13 @@ def failure_code(fault: Fault) -> str:
         case TooLarge():
             return "too_large"
         case (
-            ResultMalformed() | NotCarriable() | FieldFault() | DuplicateTool() | CursorRepeated() | TooManyPages()
+            ResultMalformed()
+            | NotCarriable()
+            | FieldFault()
+            | DuplicateTool()
+            | CursorRepeated()
+            | TooManyPages()
+            | GenerationRefused()
         ):
             return "mcp_malformed"
         case _:

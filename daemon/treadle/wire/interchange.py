@@ -53,18 +53,26 @@ _LONG_RUN: Final = b"0" * len(str(-MIN_INT))
 _SCALAR: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-+.0-9a-zA-Z]+')
 
 _decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+_NULL: Final = b"null"
 
 
-def arguments_to_json(arguments: dict[str, Any]) -> bytes:
-    """``arguments``, as msgpack decodes them, in compact JSON; key order is kept.
+def arguments_to_json(arguments: dict[str, Any], *, plain: bool = False) -> bytes:
+    """``arguments``, as msgpack decodes them, in compact JSON; key order is kept. With ``plain`` the caller vouches,
+    as the frame codec does, that they are of JSON's own types and not too deep; numbers are still looked at.
 
     Raises :class:`~treadle.errors.InvalidArgument` with the path of the first value that JSON cannot say: a byte
     string, an extension value or timestamp, a key that is no string, NaN or infinity, text that is not valid
     Unicode, any other type, or nesting that would pass 256 levels of the line.
     """
+    if plain:
+        text = _encode(arguments)
+        # What has no place in JSON, NaN and infinity, would be written as null: without one there was none.
+        if _NULL not in text:
+            return text
     if _is_json_value(arguments, ARGUMENTS_DEPTH):
         try:
-            return msgspec.json.encode(arguments)
+            return _encode(arguments)
         except UnicodeEncodeError:
             pass
     raise _argument_fault(arguments)
