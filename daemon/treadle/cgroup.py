@@ -90,11 +90,12 @@ class CgroupRoot:
 
         A cgroup that has processes of its own cannot do so, hence the daemon first steps into a leaf.
         """
+        with suppress(OSError):
+            self._step_aside()
         control = self.path / "cgroup.subtree_control"
         for name in WANTED:
             if name in _read(self.path / "cgroup.controllers").split():
                 with suppress(OSError):
-                    self._step_aside()
                     control.write_text(f"+{name}")
         return frozenset(_read(control).split()) & frozenset(WANTED)
 

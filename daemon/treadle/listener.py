@@ -63,6 +63,7 @@ class Listener:
         self.reload = reload
         self.in_flight = 0
         self.connections: set[Connection] = set()
+        self.handing_over = False
         self.tasks: set[asyncio.Task[None]] = set()
         self._socket_path = socket_path
         self._containment = containment
@@ -80,10 +81,21 @@ class Listener:
         self._server = await loop.create_unix_server(lambda: Connection(self), sock=sock, **keep)
 
     def stop_accepting(self) -> None:
-        """Leave further clients to whoever holds the same socket: they wait in its backlog."""
+        """Accept no further client."""
         if self._server is not None:
             self._server.close()
             self._server = None
+
+    def hand_over(self) -> None:
+        """Leave the clients to the next daemon on the same socket, which somebody else holds open.
+
+        New ones wait in its backlog. Those that have nothing in flight are let go, the others after their last
+        answer: when they connect again, they wait in the backlog, too.
+        """
+        self.stop_accepting()
+        self.handing_over = True
+        for connection in list(self.connections):
+            connection.let_go_if_idle()
 
     async def close(self, grace: float = 1.0) -> None:
         """Stop accepting, answer what was sent up to now (``grace`` seconds at most), close everything."""
@@ -274,13 +286,22 @@ class Connection(asyncio.Protocol):
         The kernel refuses the client's further writes, so that it knows of every request either its answer or that
         it did not leave: nothing is lost between a write of theirs and a close of ours.
         """
-        if self._finishing:
+        if self._finishing or self._transport.is_closing():
             self.finish()
             return
         with contextlib.suppress(OSError):
             descriptor = os.dup(self._transport.get_extra_info("socket").fileno())
             with socket.socket(fileno=descriptor) as connected:
                 connected.shutdown(socket.SHUT_RD)
+
+    def let_go_if_idle(self) -> None:
+        """After the last answer: the end of a half-closed client, and of one whose next daemon waits."""
+        if self._live:
+            return
+        if self._finishing:
+            self._loop.call_soon(self.finish)
+        elif self._listener.handing_over and self._greeted:
+            self._loop.call_soon(self.last_orders)
 
     def abort(self) -> None:
         """Close now, whatever is unread."""
@@ -412,9 +433,7 @@ class Connection(asyncio.Protocol):
         if self._live.pop(call.frame_id, None) is None:
             return False
         self._listener.in_flight -= 1
-        if self._finishing and not self._live:
-            # A half-closed client gets its last answer, then the end.
-            self._loop.call_soon(self.finish)
+        self.let_go_if_idle()
         return True
 
     def _request(self, frame: frames.Frame) -> None:
@@ -446,8 +465,7 @@ class Connection(asyncio.Protocol):
         if self._live.pop(frame.id, None) is not None:
             self._listener.in_flight -= 1
             self.send(answer)
-            if self._finishing and not self._live:
-                self._loop.call_soon(self.finish)
+            self.let_go_if_idle()
 
 
 class _Internal(Fault):

@@ -1,0 +1,330 @@
+"""The system service in a private systemd (``make test-systemd``): life, readiness, containment, credentials."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from systemd.conftest import (
+    CONFIG,
+    DEMO,
+    HOME,
+    PYTHON,
+    SOCKET,
+    TREADLE,
+    Service,
+    alive,
+    environ_of,
+    journal,
+    prop,
+    run,
+    systemctl,
+    until,
+)
+from treadle_client import BrokerError
+
+SLOW_START = ["sh", "-c", f"sleep 1.5; exec {PYTHON} -m treadle.demo_server"]
+STUBBORN = ["sh", "-c", f"trap '' TERM; {PYTHON} -m treadle.demo_server; while :; do sleep 1; done"]
+"""Survives the end of its input and SIGTERM."""
+ESCAPING = ["sh", "-c", f"setsid setsid sleep 1000 </dev/null >/dev/null 2>&1 & exec {PYTHON} -m treadle.demo_server"]
+"""Leaves a process in a session of its own."""
+MANAGER_VARIABLES = {
+    "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES",
+    "CREDENTIALS_DIRECTORY", "JOURNAL_STREAM", "INVOCATION_ID", "STATE_DIRECTORY", "PYTHONFAULTHANDLER",
+}  # fmt: skip
+
+
+def add(service: Service, server: str = "demo") -> str:
+    with service.client() as client:
+        return client.call(server, "add", {"a": 1, "b": 2}).text
+
+
+def processes() -> list[int]:
+    return [int(word) for word in run("pgrep", "-u", "treadle", check=False).stdout.split()]
+
+
+# --- activation and readiness ------------------------------------------------------------------------
+
+
+def test_the_first_client_starts_the_daemon_and_is_served(service: Service) -> None:
+    service.configure({"demo": {"command": DEMO}})
+    assert prop("ActiveState") == "inactive"
+    assert add(service) == "3"
+    assert prop("ActiveState") == "active"
+
+
+def test_a_start_returns_when_every_eager_server_has_settled(service: Service) -> None:
+    service.configure({"slow": {"command": SLOW_START}, "broken": {"command": ["false"]}, "demo": {"command": DEMO}})
+    service.start()
+    assert {name: row["state"] for name, row in service.rows().items()} == {
+        "slow": "ready", "broken": "retired", "demo": "ready",
+    }  # fmt: skip
+    assert until(lambda: prop("StatusText") == "ready; servers: 2 ready, 1 retired", what=prop("StatusText"))
+
+
+def test_ready_may_mean_that_the_socket_is_served(service: Service) -> None:
+    service.configure({"slow": {"command": SLOW_START}}, {"ready": "listening"})
+    service.start()
+    assert service.rows()["slow"]["state"] == "starting"
+    assert add(service, "slow") == "3"
+
+
+def test_a_start_longer_than_the_managers_time_out_is_waited_for(service: Service) -> None:
+    service.configure({"slow": {"command": SLOW_START}}, drop_in="TimeoutStartSec=1")
+    service.start()
+    assert prop("NRestarts") == "0"
+    assert service.rows()["slow"]["state"] == "ready"
+
+
+def test_a_configuration_that_cannot_be_used_is_not_tried_again(service: Service) -> None:
+    service.configure({"demo": {"command": DEMO}}, {"max_connections": 0})
+    assert run("systemctl", "start", "treadle.service", check=False).returncode != 0
+    assert (prop("Result"), prop("ExecMainStatus"), prop("NRestarts")) == ("exit-code", "2", "0")
+    assert "max_connections" in journal()
+
+
+def test_a_shutdown_by_a_client_is_an_orderly_end(service: Service) -> None:
+    service.configure({"demo": {"command": DEMO}})
+    service.start()
+    with service.client() as client:
+        assert client.shutdown()["confirmed"]
+    until(lambda: prop("ActiveState") == "inactive", what="the end")
+    assert (prop("Result"), prop("NRestarts")) == ("success", "0")
+    assert add(service) == "3"  # the socket is still there, and starts it anew
+
+
+# --- reload ------------------------------------------------------------------------------------------
+
+
+def test_a_reload_changes_what_differs_and_keeps_the_rest(service: Service) -> None:
+    service.configure({"demo": {"command": DEMO}})
+    service.start()
+    before = service.rows()["demo"]["pid"]
+    service.configure({"demo": {"command": DEMO}, "second": {"command": DEMO}})
+    systemctl("reload", "treadle.service")
+    rows = service.rows()
+    assert rows["demo"]["pid"] == before
+    until(lambda: service.rows()["second"]["state"] == "ready", what="the second server")
+    assert prop("ActiveState") == "active"
+
+
+def test_a_refused_reload_fails_and_changes_nothing(service: Service) -> None:
+    service.configure({"demo": {"command": DEMO}})
+    service.start()
+    before = service.rows()
+    CONFIG.write_text("[mcp.demo]\ncommand = 'not a list'\n")
+    assert run("systemctl", "reload", "treadle.service", check=False).returncode != 0
+    assert prop("ActiveState") == "active"
+    assert service.rows()["demo"]["pid"] == before["demo"]["pid"]
+
+
+def test_a_hangup_reloads_as_well_and_the_service_is_ready_again(service: Service) -> None:
+    service.configure({"demo": {"command": DEMO}})
+    service.start()
+    service.configure({"demo": {"command": DEMO}, "second": {"command": DEMO}})
+    systemctl("kill", "--kill-whom=main", "--signal=HUP", "treadle.service")
+    until(lambda: "second" in service.rows(), what="the reload")
+    until(lambda: prop("ActiveState") == "active", what="ready after the reload")
+
+
+# --- failures ----------------------------------------------------------------------------------------
+
+
+def test_a_blocked_loop_is_killed_and_the_service_comes_back(service: Service) -> None:
+    trap = Path("/opt/blocker")
+    trap.mkdir(exist_ok=True)
+    (trap / "sitecustomize.py").write_text(
+        "import signal, time\n"
+        "def block_the_loop(*_): time.sleep(1000)\n"
+        "signal.signal(signal.SIGUSR1, block_the_loop)\n"
+    )
+    drop_in = f"WatchdogSec=1\nEnvironment=PYTHONPATH={trap}"
+    service.configure({"demo": {"command": DEMO}}, drop_in=drop_in)
+    service.start()
+    time.sleep(2.5)  # well past the watchdog's time: as long as the loop turns, nothing happens
+    assert prop("NRestarts") == "0"
+    before, server = service.pid, service.rows()["demo"]["pid"]
+    systemctl("kill", "--kill-whom=main", "--signal=USR1", "treadle.service")
+    until(lambda: prop("NRestarts") == "1" and prop("ActiveState") == "active", what="the restart")
+    assert not alive(before)
+    assert not alive(server)
+    assert "block_the_loop" in journal()  # the place where it hung
+    assert add(service) == "3"
+
+
+def test_a_killed_daemon_leaves_nothing_and_comes_back(service: Service) -> None:
+    service.configure({"demo": {"command": DEMO}, "escaping": {"command": ESCAPING}, "stubborn": {"command": STUBBORN}})
+    service.start()
+    before = processes()
+    assert len(before) >= 6
+    systemctl("kill", "--kill-whom=main", "--signal=KILL", "treadle.service")
+    until(lambda: prop("NRestarts") == "1" and prop("ActiveState") == "active", what="the restart")
+    assert [pid for pid in before if alive(pid)] == []
+    assert {row["state"] for row in service.rows().values()} == {"ready"}
+    assert prop("Result") == "success"
+
+
+def test_a_client_that_connects_while_the_daemon_is_dead_is_served_by_the_next(service: Service) -> None:
+    service.configure({"demo": {"command": DEMO}}, drop_in="RestartSec=1")
+    service.start()
+    before = service.pid
+    systemctl("kill", "--kill-whom=main", "--signal=KILL", "treadle.service")
+    until(lambda: not alive(before), what="the kill")
+    assert add(service) == "3"
+
+
+# --- stop --------------------------------------------------------------------------------------------
+
+
+def test_a_stop_ends_within_its_time_with_servers_that_ignore_sigterm(service: Service) -> None:
+    stubborn = {"command": STUBBORN, "stop_timeout_ms": 1000}
+    service.configure({"one": stubborn, "two": stubborn, "demo": {"command": DEMO}})
+    service.start()
+    before = processes()
+    began = time.monotonic()
+    systemctl("stop", "treadle.socket", "treadle.service")
+    assert time.monotonic() - began < 5
+    assert (prop("Result"), prop("ExecMainStatus")) == ("success", "0")
+    assert [pid for pid in before if alive(pid)] == []
+    assert len(re.findall(r"retired: .*SIGKILL", journal())) >= 2, journal()
+
+
+def test_a_stop_longer_than_the_managers_time_out_is_waited_for(service: Service) -> None:
+    service.configure({"one": {"command": STUBBORN, "stop_timeout_ms": 3000}}, drop_in="TimeoutStopSec=1")
+    service.start()
+    systemctl("stop", "treadle.socket", "treadle.service")
+    assert prop("Result") == "success"
+
+
+# --- containment -------------------------------------------------------------------------------------
+
+
+def test_each_server_has_a_cgroup_and_its_end_is_proven_by_it(service: Service) -> None:
+    service.configure({"demo": {"command": DEMO}, "escaping": {"command": ESCAPING}})
+    service.start()
+    rows = service.rows()
+    groups = {name: Path(f"/proc/{row['pid']}/cgroup").read_text().strip() for name, row in rows.items()}
+    assert len(set(groups.values())) == 2
+    assert all("/treadle.service/treadle-" in group for group in groups.values())
+    daemon = Path(f"/proc/{service.pid}/cgroup").read_text().strip()
+    assert daemon.endswith("/treadle.service/treadle"), "the daemon itself must sit in a leaf"
+    folder = Path("/sys/fs/cgroup") / groups["escaping"].removeprefix("0::/")
+    escaped = [pid for pid in map(int, (folder / "cgroup.procs").read_text().split()) if pid != rows["escaping"]["pid"]]
+    assert escaped
+    with service.client() as client:
+        assert client.status()["daemon"]["containment"] == "cgroup"
+        evidence = client.stop("escaping")["evidence"]
+    assert (evidence["kind"], evidence["drained"], evidence["by"]) == ("exited", True, "cgroup")
+    assert evidence["stragglers"] == len(escaped)
+    assert not any(alive(pid) for pid in escaped)
+    assert not folder.exists()
+    assert alive(rows["demo"]["pid"])
+
+
+# --- what reaches a server ---------------------------------------------------------------------------
+
+
+def test_a_credential_reaches_the_server_that_names_it_and_nobody_else(service: Service) -> None:
+    secret = "s3cr3t-of-the-credential"
+    place = Path("/etc/treadle/credentials/token")
+    place.write_text(f"{secret}\n")
+    place.chmod(0o600)
+    sealed = Path("/etc/treadle/credentials/sealed.cred")
+    run("systemd-creds", "encrypt", "--name=sealed", str(place), str(sealed))
+    drop_in = f"LoadCredential=token:{place}\nLoadCredentialEncrypted=sealed:{sealed}"
+    files = {"TOKEN": "${CREDENTIALS_DIRECTORY}/token", "SEALED": "${CREDENTIALS_DIRECTORY}/sealed"}
+    service.configure({"named": {"command": DEMO, "env_files": files}, "other": {"command": DEMO}}, drop_in=drop_in)
+    service.start()
+    rows = service.rows()
+    environ = environ_of(rows["named"]["pid"])
+    assert (environ["TOKEN"], environ["SEALED"]) == (secret, secret)
+    assert secret not in str(environ_of(rows["other"]["pid"]))
+    assert secret not in str(environ_of(service.pid))
+    assert secret not in journal()
+    assert secret not in run("systemctl", "show", "treadle.service").stdout
+    assert run("runuser", "-u", "nobody", "--", "cat", str(place), check=False).returncode != 0
+
+
+def test_nothing_of_the_service_manager_reaches_a_server(service: Service) -> None:
+    service.configure({"demo": {"command": DEMO}})
+    service.start()
+    daemon, server = environ_of(service.pid), environ_of(service.rows()["demo"]["pid"])
+    assert daemon.keys() & MANAGER_VARIABLES, "the daemon got none: this test would prove nothing"
+    assert not server.keys() & MANAGER_VARIABLES
+    assert (server["HOME"], server["SHELL"]) == ("/var/lib/treadle", "/bin/sh")
+    descriptors = {os.readlink(link) for link in Path(f"/proc/{service.rows()['demo']['pid']}/fd").iterdir()}
+    assert not [one for one in descriptors if one.startswith("socket:")]
+
+
+NODE_SERVER = """\
+const lines = require("readline").createInterface({input: process.stdin});
+const hot = n => { let s = 0; for (let i = 0; i < n; i++) s += i % 7; return s; };
+hot(5e6); // long enough for the machine code of the optimising compiler
+lines.on("line", line => {
+  const {id, method, params} = JSON.parse(line);
+  if (id === undefined) return;
+  const result = method === "initialize"
+    ? {protocolVersion: params.protocolVersion, capabilities: {tools: {}}, serverInfo: {name: "node", version: "1"}}
+    : method === "tools/list" ? {tools: [{name: "add", inputSchema: {type: "object"}}]}
+    : {content: [{type: "text", text: String(params.arguments.a + params.arguments.b)}]};
+  process.stdout.write(JSON.stringify({jsonrpc: "2.0", id, result}) + "\\n");
+});
+"""
+BWRAP = [
+    "bwrap", "--ro-bind", "/", "/", "--tmpfs", "/run", "--dev", "/dev", "--unshare-all", "--die-with-parent",
+    "--new-session",
+]  # fmt: skip
+
+
+def test_servers_in_node_run_in_the_hardened_service(service: Service) -> None:
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    program = HOME / "server.cjs"
+    program.write_text(NODE_SERVER)
+    service.configure({"node": {"command": ["node", str(program)]}})
+    service.start()
+    assert add(service, "node") == "3"
+
+
+def test_servers_below_bubblewrap_run_in_the_hardened_service_and_see_no_credential(service: Service) -> None:
+    if shutil.which("bwrap") is None:
+        pytest.skip("bwrap is not installed")
+    service.configure({"inside": {"command": [*BWRAP, *DEMO]}})
+    service.start()
+    assert add(service, "inside") == "3", service.rows()
+    assert Path(f"/proc/{service.rows()['inside']['pid']}/root/run/treadle").exists()
+
+
+def test_limits_of_a_server_hold_in_the_hardened_service(service: Service) -> None:
+    service.configure({"demo": {"command": DEMO, "limits": {"open_files": 123}}})
+    service.start()
+    limits = Path(f"/proc/{service.rows()['demo']['pid']}/limits").read_text()
+    assert re.search(r"Max open files\s+123\s+123", limits)
+
+
+# --- who may connect ---------------------------------------------------------------------------------
+
+
+def listed_as(*credentials: str) -> Any:
+    return run("setpriv", *credentials, "--", str(TREADLE), "--socket", SOCKET, "list", check=False, cwd="/")
+
+
+def test_the_socket_is_for_the_group_and_for_whom_the_configuration_names(service: Service) -> None:
+    stranger = ("--reuid", "nobody", "--regid", "nogroup", "--clear-groups")
+    member = ("--reuid", "nobody", "--regid", "nogroup", "--groups", "treadle")
+    service.configure({"demo": {"command": DEMO}})
+    service.start()
+    assert listed_as(*stranger).returncode == 3  # the file's permissions
+    assert listed_as(*member).returncode == 6  # the daemon: nobody named the group
+    service.configure({"demo": {"command": DEMO}}, {"allow_groups": ["treadle"]})
+    systemctl("reload", "treadle.service")
+    assert listed_as(*stranger).returncode == 3
+    assert listed_as(*member).returncode == 0
+    with pytest.raises(BrokerError):
+        service.client().call("absent", "add", {})
