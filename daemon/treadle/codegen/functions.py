@@ -9,7 +9,7 @@ from typing import Final
 from treadle.errors import NameCollision, SurfaceTooLarge, TooManyTools
 
 from .listing import ListedTool
-from .names import Naming
+from .names import Naming, type_name
 from .plan import Parameter, WholeValue, plan
 from .text import clip, quoted
 
@@ -39,6 +39,11 @@ class Function:
     required: tuple[Argument, ...]
     optional: tuple[Argument, ...]
     whole: str | None = None
+
+    @property
+    def type_prefix(self) -> str:
+        """What the names of this function's types begin with."""
+        return type_name(self.tool.name) or type_name(self.name)
 
 
 def functions(server: str, listing: Sequence[ListedTool], naming: Naming) -> tuple[Function, ...]:

@@ -126,7 +126,7 @@ def canonical(value: Any) -> str:
 
 
 def _scalar(value: Any) -> str:
-    # Past 64 bits a number never crosses the wire; in hexadecimal no digit limit of the interpreter applies to it.
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 64:
+    # No number of that size crosses the wire; in hexadecimal no digit limit of the interpreter applies to it.
+    if isinstance(value, int) and value.bit_length() > 2_000:
         return hex(value)
     return json.dumps(value)

@@ -11,6 +11,8 @@ LENGTH_LIMIT: Final = 32
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _OTHER = re.compile(r"[^a-z0-9]+")
+_WORD = re.compile(r"[A-Za-z0-9]+")
+_TYPE_NAME_READ: Final = 100
 
 
 def mangle(original: str, reserved: frozenset[str]) -> str:
@@ -39,9 +41,10 @@ def _ascii_lower(text: str) -> str:
     return text.translate(_UPPER)
 
 
-def camel(name: str) -> str:
-    """The mangled ``name`` as a type name: ``git_log`` becomes ``GitLog``."""
-    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+def type_name(original: str) -> str:
+    """``original`` as (part of) a type name: ``git_log`` becomes ``GitLog``; not unique, may be empty."""
+    name = "".join(part[0].upper() + part[1:] for part in _WORD.findall(original[:_TYPE_NAME_READ]))
+    return f"T{name}" if name[:1].isdigit() else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,8 @@ PYTHON: Final = Naming(
 )
 TYPESCRIPT: Final = Naming(
     functions=TYPESCRIPT_KEYWORDS | _TYPESCRIPT_USED,
-    labels=TYPESCRIPT_KEYWORDS | _TYPESCRIPT_USED | {"options"},
+    # Every object has a `constructor`: an option of that name would never be left out.
+    labels=TYPESCRIPT_KEYWORDS | _TYPESCRIPT_USED | {"options", "constructor"},
     modules=frozenset({"seam"}),
     optionals_are_labels=True,
 )

@@ -10,7 +10,7 @@ from .docs import bullet_of, function_doc, header, provenance
 from .functions import Function, bounded, functions
 from .generated import Generated
 from .listing import ListedTool
-from .names import PYTHON, camel
+from .names import PYTHON, type_name
 from .python_check import check
 from .python_types import LINE, TypeWriter, types
 from .shapes import Reader, Shape, Types, Unknown, reachable
@@ -59,10 +59,10 @@ def generate(server: str, listing: Sequence[ListedTool], *, asynchronous: bool =
 
 
 def _read(function: Function, table: Types) -> _Typed:
-    name, tool = camel(function.name), function.tool
+    name, tool = function.type_prefix, function.tool
     reader = Reader(table, tool.input_schema, name)
     arguments = tuple(
-        reader.argument(argument.parameter, name + camel(argument.label))
+        reader.argument(argument.parameter, name + type_name(argument.parameter.name))
         for argument in function.required + function.optional
     )
     result: Shape = Unknown("no output schema is given")
@@ -74,7 +74,7 @@ def _read(function: Function, table: Types) -> _Typed:
 
 def _write(server: str, typed: _Typed, writer: TypeWriter) -> _Written:
     function = typed.function
-    name = camel(function.name)
+    name = function.type_prefix
     required: list[str] = []
     optional: list[str] = []
     bullets: list[str] = []
@@ -84,7 +84,7 @@ def _write(server: str, typed: _Typed, writer: TypeWriter) -> _Written:
         is_optional = index >= len(function.required)
         end = " | Unset = UNSET" if is_optional else ""
         room = LINE - len(f"    {argument.label}: {end},")
-        text = f"{argument.label}: {writer.fit(shape, room, name + camel(argument.label))}{end}"
+        text = f"{argument.label}: {writer.fit(shape, room, name + type_name(argument.parameter.name))}{end}"
         (optional if is_optional else required).append(text)
         bullets.append(bullet_of(argument, shape, is_optional))
     if function.whole is not None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from .names import PYTHON_KEYWORDS, camel
+from .names import PYTHON_KEYWORDS, type_name
 from .shapes import Array, Field, Literals, Mapping, Named, Record, Scalar, Shape, Types, Union, unknowns
 from .text import python_literal
 
@@ -30,7 +30,7 @@ def is_class_like(keys: Iterable[str]) -> bool:
 
 def types() -> Types:
     """The empty table of types for one Python module."""
-    return Types(reserved=IMPORTED, recursive=is_class_like)
+    return Types(reserved=IMPORTED | PYTHON_KEYWORDS, recursive=is_class_like)
 
 
 class TypeWriter:
@@ -69,11 +69,7 @@ class TypeWriter:
         """``shape`` in at most ``room`` characters (24 at least): itself, or the name of an alias for it."""
         text = self.expression(shape)
         room = max(room, _SHORTEST_ALIAS)
-        if len(text) <= room:
-            return text
-        name = self._types.name(wanted, min(room, LINE // 2))
-        self.assignments.append(self._alias(name, shape))
-        return name
+        return text if len(text) <= room else self._alias(shape, room, wanted)
 
     def declare(self, record: Record) -> None:
         """Declare ``record``; the records that it refers to are declared already, or are classes."""
@@ -88,7 +84,7 @@ class TypeWriter:
         for field in record.fields:
             before, after = self._presence(field)
             room = LINE - len(f"    {field.name}: {before}{after}")
-            text = self.fit(field.shape, room, record.name + camel(field.name))
+            text = self.fit(field.shape, room, record.name + type_name(field.name))
             lines += [*_reason(field.shape, "    "), f"    {field.name}: {before}{text}{after}"]
         return lines
 
@@ -97,12 +93,17 @@ class TypeWriter:
         for index, field in enumerate(record.fields):
             before, after = self._presence(field)
             start = f"        {python_literal(field.name)}: {before}"
-            text = self.fit(field.shape, LINE - len(start) - len(after) - 1, f"{record.name}Key{index}")
+            room, wanted = LINE - len(start) - len(after) - 1, f"{record.name}Key{index}"
+            text = self.fit(field.shape, room, wanted)
             lines += _reason(field.shape, "        ")
-            if before and len(start + text + after) + 1 > LINE:
+            if len(text) <= room:
+                lines.append(f"{start}{text}{after},")
+            elif before:
                 lines += [start, f"            {text}", f"        {after},"]
             else:
-                lines.append(f"{start}{text}{after},")
+                # A name is what no formatter breaks.
+                text = text if text.isidentifier() else self._alias(field.shape, _SHORTEST_ALIAS, wanted)
+                lines.append(f"{start}{text},")
         return [*lines, "    },", ")"]
 
     def _presence(self, field: Field) -> tuple[str, str]:
@@ -111,32 +112,47 @@ class TypeWriter:
         self.used.add("NotRequired")
         return "NotRequired[", "]"
 
-    def _alias(self, name: str, shape: Shape) -> list[str]:
+    def _alias(self, shape: Shape, room: int, wanted: str) -> str:
+        name = self._types.name(wanted, min(room, LINE // 2))
+        self.assignments.append(self._assignment(name, shape))
+        return name
+
+    def _assignment(self, name: str, shape: Shape) -> list[str]:
         flat = f"{name} = {self.expression(shape)}"
         if len(flat) <= LINE:
             return [flat]
         room = LINE - 4
         match shape:
             case Literals(members):
-                comma = "," if len(members) > 1 else ""
-                return [f"{name} = Literal[", *(f"    {_literal(member)}{comma}" for member in members), "]"]
+                return _split(f"{name} = Literal[", list(map(_literal, members)))
             case Array(inner):
-                return [f"{name} = list[", f"    {self.fit(inner, room, f'{name}Item')}", "]"]
+                text = self.fit(inner, room, f"{name}Item")
+                return _split(f"{name} = list[", [text])
             case Mapping(inner):
-                return [f"{name} = dict[", "    str,", f"    {self.fit(inner, room - 1, f'{name}Value')},", "]"]
+                text = self.fit(inner, room - 1, f"{name}Value")
+                return _split(f"{name} = dict[", ["str", text])
             case Union(shapes):
                 parts = [self.fit(part, room - 2, f"{name}Part") for part in shapes]
-                return union_lines(f"{name} = ", parts)
+                return _split_union(f"{name} = ", parts)
+        return _split_union(f"{name} = ", [self.expression(shape)])
+
+
+def _split(start: str, arguments: Sequence[str]) -> list[str]:
+    """A subscript that may be too long for its line."""
+    flat = f"{start}{', '.join(arguments)}]"
+    if len(flat) <= LINE:
         return [flat]
+    comma = "," if len(arguments) > 1 else ""
+    return [start, *(f"    {argument}{comma}" for argument in arguments), "]"]
 
 
-def union_lines(start: str, parts: Sequence[str]) -> list[str]:
-    """An assignment of a union that is too long for its line."""
+def _split_union(start: str, parts: Sequence[str]) -> list[str]:
+    """An assignment of a union that may be too long for its line."""
     flat = " | ".join(parts)
-    if len(flat) <= LINE - 4 and len(start + flat) > LINE:
-        return [f"{start}(", f"    {flat}", ")"]
     if len(start + flat) <= LINE:
         return [start + flat]
+    if len(flat) <= LINE - 4:
+        return [f"{start}(", f"    {flat}", ")"]
     return [f"{start}(", f"    {parts[0]}", *(f"    | {part}" for part in parts[1:]), ")"]
 
 

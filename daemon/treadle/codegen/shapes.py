@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote
 
-from .names import camel, mangle
+from .names import type_name
 from .plan import Parameter
 
 DEPTH_LIMIT: Final = 12
@@ -302,7 +302,7 @@ class Reader:
         fields = tuple(
             Field(
                 key,
-                self.read(properties[key], given + camel(mangle(key, frozenset())), depth + 1)
+                self.read(properties[key], given + type_name(key), depth + 1)
                 if key in properties
                 else Unknown("required, but declared nowhere"),
                 key in required,
@@ -342,7 +342,7 @@ class Reader:
                 found = found[int(token)]
             else:
                 return Unknown("a $ref that leads nowhere"), ""
-        return found, self._name + (camel(mangle(name, frozenset())) if name else "")
+        return found, self._name + type_name(name)
 
 
 def _size(shape: Shape) -> int:

@@ -10,7 +10,7 @@ from .docs import bullet_of, function_doc, header, provenance
 from .functions import Function, bounded, functions
 from .generated import Generated
 from .listing import ListedTool
-from .names import TYPESCRIPT, camel
+from .names import TYPESCRIPT, type_name
 from .shapes import (
     Array,
     Field,
@@ -74,10 +74,10 @@ class _Writer:
     def __init__(self, server: str, function: Function, types: Types) -> None:
         self._server = server
         self._function = function
-        name, tool = camel(function.name), function.tool
+        name, tool = function.type_prefix, function.tool
         reader = Reader(types, tool.input_schema, name)
         shapes = {
-            argument.label: reader.argument(argument.parameter, name + camel(argument.label))
+            argument.label: reader.argument(argument.parameter, name + type_name(argument.parameter.name))
             for argument in function.required + function.optional
         }
         self._result: Shape = Unknown("no output schema is given")
