@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ class DeafTwin(TwinPeer, Deaf):
     killed = Deaf.killed
 
 
-async def deaf(**keys: int) -> tuple[Client, DeafTwin]:
+async def deaf(**keys: Any) -> tuple[Client, DeafTwin]:
     peer = DeafTwin()
     one = client_of(peer, **keys)
     await one.start()
