@@ -133,6 +133,10 @@ class Daemon:
             return rows
         log.error("no evidence in time of the end of %s: killing", ", ".join(late))
         again = await broker.census.retire(late, KILL_NOW, LAST_WAIT_S)
+        for row in again:
+            if row.confirmed:
+                told = evidence.of_row(row.to_body())
+                log.warning("%s: retired late: %s", row.server, told, extra={"server": row.server})
         proof = {row.server: row for row in again}
         return [proof.get(row.server, row) for row in rows]
 
