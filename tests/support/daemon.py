@@ -62,6 +62,8 @@ class Daemon:
             **(environ or {}),
         }
         self._options = options
+        self.program: Sequence[str] = (sys.executable, "-m", "treadle")
+        """What runs the daemon; a test may put something before it."""
         self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Daemon:
@@ -75,7 +77,7 @@ class Daemon:
         """Start the daemon and wait until it answers."""
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "treadle", "serve", "--config", str(self.config), *self._options],
+                [*self.program, "serve", "--config", str(self.config), *self._options],
                 env=self.environ,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
