@@ -275,6 +275,9 @@ class ChannelTransport(Transport):
         """How many bytes of stderr came so far."""
         return self._stderr_bytes
 
+    def usage(self) -> None:
+        """Nothing: no process stands behind it."""
+
     # --- what the peer's side does -------------------------------------------------------------------------
 
     def _capture(self, data: bytes) -> None:

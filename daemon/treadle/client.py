@@ -40,6 +40,7 @@ from treadle.errors import (
 )
 from treadle.session import Answered, Died, Event, Failed, Initialized, Listed, Session, Warned
 from treadle.transport import KILL_NOW, Evidence, Ladder, Transport
+from treadle.tree import Usage
 from treadle.wire.messages import CallResult, Content, InitializeResult, Tool
 
 log = logging.getLogger(__name__)
@@ -179,6 +180,10 @@ class Client:
     def stderr_tail(self, max_bytes: int = 65536) -> str:
         """The newest captured stderr text, sanitised and redacted."""
         return self._transport.stderr_tail(max_bytes)
+
+    def usage(self) -> Usage | None:
+        """What the server and its descendants use now; None when it does not run. Reads ``/proc``."""
+        return self._transport.usage()
 
     # --- start ------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, Final
 
 from treadle.census import Census, Row
@@ -314,6 +315,7 @@ class Supervisor:
         self.started_at = time.time()
         self.reason = None
         self.evidence = None
+        self.meter.know(tool.name for tool in self.tools)
         log.info(
             "%s: ready: %d tools, pid %s, generation %d",
             self.name,
@@ -342,6 +344,7 @@ class Supervisor:
             # No evidence will come by itself: nothing may ever be started in its place.
             await self._loop.create_future()
         self.evidence = evidence
+        self.meter.stragglers += evidence.stragglers
         if self.state is State.UNCONFIRMED:
             self.reason = client.reason
         self._follow(Input.PROVEN)
@@ -363,6 +366,7 @@ class Supervisor:
         verdict = self.policy.ended(clean=clean, uptime=uptime, reason=self.reason or "")
         if isinstance(verdict, Again):
             self._follow(Input.RETRY)
+            self.meter.restarts += 1
             log.warning(
                 "%s: restart in %.1f s: %s", self.name, verdict.delay, self.reason, extra={"server": self.name}
             )
@@ -451,7 +455,7 @@ class Supervisor:
             call.timer = None
 
     def _refuse(self, call: Call, fault: CallFault) -> None:
-        self.meter.failed_with(fault)
+        self.meter.failed_with(fault, call.tool)
         self._deliver(call, fault)
 
     def settled(self, call: Call, outcome: CallResult | Fault) -> None:
@@ -459,11 +463,11 @@ class Supervisor:
         self._in_flight -= 1
         call.request_id = 0  # of one incarnation only: in the next one it is the number of another call
         if isinstance(outcome, CallResult):
-            self.meter.answered(outcome, time.perf_counter() - call.started)
+            self.meter.answered(outcome, time.perf_counter() - call.started, call.tool)
         else:
             if isinstance(outcome, CallTimedOut):
                 outcome.after_ms = call.timeout_ms
-            self.meter.failed_with(outcome)
+            self.meter.failed_with(outcome, call.tool)
         if self._queue:
             self._pump()
         if not self._in_flight and self._watchers:
@@ -530,8 +534,9 @@ class Supervisor:
         head = f"server {self.name} is {self.state.value}"
         return f"{head}: {self.reason}" if self.reason else head
 
-    def row(self) -> dict[str, Any]:
-        """The shape ``server`` of the socket page, without ``tree``."""
+    def row(self, *, processes: bool = False) -> dict[str, Any]:
+        """The shape ``server`` of the socket page; with ``processes`` it has ``tree``, which reads ``/proc``, and
+        ``metrics``, the counters of :mod:`treadle.metrics`."""
         client = self.client
         counters = client.counters if client is not None else {"bad_lines": 0, "dropped": 0, "stderr_bytes": 0}
         row: dict[str, Any] = {"name": self.name, "state": self.state.value}
@@ -557,4 +562,9 @@ class Supervisor:
             row["last_failure"] = {"at": self.last_failure[0], "reason": self.last_failure[1]}
         if self.evidence is not None:
             row["evidence"] = self.evidence.to_body()
+        if processes:
+            usage = client.usage() if client is not None else None
+            if usage is not None:
+                row["tree"] = asdict(usage)
+            row["metrics"] = {"queue": len(self._queue) + len(self._waiting), **self.meter.metrics()}
         return row

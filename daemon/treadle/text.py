@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+
+TYPE_CHECKING = False  # the typing module would double what `treadle list` costs
+if TYPE_CHECKING:
+    from typing import Final
 
 FORBIDDEN: Final = (
     "\u0000-\u001f\u007f-\u009f\u2028\u2029\u200b-\u200f\u202a-\u202e\u2061-\u2069\ufeff\U000e0000-\U000e007f"

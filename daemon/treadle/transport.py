@@ -8,9 +8,12 @@ retire. Two transports exist: the child process (:mod:`treadle.process`) and the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from treadle.errors import Fault
+
+if TYPE_CHECKING:
+    from treadle.tree import Usage
 
 Rung = Literal["itself", "eof", "term", "kill"]
 """After which step of the stop ladder a server ended: by itself, on stdin EOF, on SIGTERM, on SIGKILL."""
@@ -116,3 +119,6 @@ class Transport(Protocol):
     @property
     def stderr_bytes(self) -> int:
         """How many bytes of stderr came so far."""
+
+    def usage(self) -> Usage | None:
+        """What the server and its descendants use now; None when no process runs. Not per call: it may be slow."""
