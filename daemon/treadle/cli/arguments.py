@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
-from typing import Any
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
 
 
 class BadWord(ValueError):
@@ -46,7 +47,7 @@ def coerce(key: str, value: str, schema: Any) -> Any:
     types = _types(schema)
     if not types:
         try:
-            return json.loads(value, parse_constant=_no_constant)
+            return parsed_json(value)
         except ValueError:
             return value
     for kind in ("null", "boolean", "integer", "number", "array", "object"):
@@ -57,6 +58,19 @@ def coerce(key: str, value: str, schema: Any) -> Any:
     if "string" in types:
         return value
     raise BadWord(f"{key}={value}: the tool asks for {' or '.join(sorted(types))}")
+
+
+def parsed_json(text: str) -> Any:
+    """``text`` as strict JSON (no NaN, no Infinity). Raises ``ValueError``."""
+    # The JSON module costs more to import than a whole call takes; plain numbers are the usual argument.
+    if text.isascii() and text.isdecimal() and len(text) < 16 and (text[0] != "0" or text == "0"):
+        return int(text)
+    import json
+
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _types(schema: Any) -> set[str]:
@@ -84,7 +98,7 @@ def _as(kind: str, value: str) -> tuple[bool, Any]:
     if kind == "null":
         return value == "null", None
     try:
-        parsed = json.loads(value, parse_constant=_no_constant)
+        parsed = parsed_json(value)
     except ValueError:
         return False, None
     wanted = {"integer": (int,), "number": (int, float), "array": (list,), "object": (dict,)}[kind]
@@ -97,7 +111,7 @@ def _no_constant(name: str) -> Any:
 
 def _json(key: str, value: str) -> Any:
     try:
-        return json.loads(value, parse_constant=_no_constant)
+        return parsed_json(value)
     except ValueError as error:
         raise BadWord(f"{key}:={value}: is not JSON: {error}") from None
 
@@ -114,7 +128,7 @@ def _file(key: str, path: str, read: Callable[[str], str]) -> str:
 def whole(text: str) -> dict[str, Any]:
     """The arguments as one JSON object. Raises :class:`BadWord`."""
     try:
-        value = json.loads(text, parse_constant=_no_constant)
+        value = parsed_json(text)
     except ValueError as error:
         raise BadWord(f"--json-args: not JSON: {error}") from None
     if not isinstance(value, dict):

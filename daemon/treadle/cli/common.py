@@ -1,95 +1,100 @@
-"""What the verbs share: the socket, exit codes, output."""
+"""What the click commands share: the options of every verb, types, completions."""
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final, NoReturn, TypeVar
+import functools
+from collections.abc import Callable
+from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
-from treadle_client import (
-    BrokerError,
-    BrokerUnreachable,
-    CallTimedOut,
-    Client,
-    Denied,
-    ResultMalformed,
-    ServerErrored,
-    ServerUnavailable,
-    ToolFailed,
-)
+from treadle.cli.options import Options
 
-OK: Final = 0
-TOOL_SAID_NO: Final = 1
-USAGE: Final = 2
-NO_DAEMON: Final = 3
-UNAVAILABLE: Final = 4
-TIMED_OUT: Final = 5
-REFUSED: Final = 6
-MALFORMED: Final = 7
-UNCONFIRMED: Final = 8
-"""The exit codes of every verb, for scripts to branch on."""
-
-_Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
-
-EXIT_OF: Final[dict[type[BrokerError], int]] = {
-    ToolFailed: TOOL_SAID_NO,
-    ServerErrored: TOOL_SAID_NO,
-    BrokerUnreachable: NO_DAEMON,
-    ServerUnavailable: UNAVAILABLE,
-    CallTimedOut: TIMED_OUT,
-    Denied: REFUSED,
-    ResultMalformed: MALFORMED,
-}
-USAGE_CODES: Final = frozenset({"unknown_server", "invalid_argument"})
+SECONDS: Final = click.FloatRange(min=0.001)
+_PATIENCE_S: Final = 1.0
 
 
-def socket_option(function: _Decorated) -> _Decorated:
-    """``--socket`` after the verb, too."""
-    return click.option("--socket", "socket", metavar="PATH", help="The daemon's socket.")(function)
+def options(function: Callable[..., int]) -> Callable[..., int]:
+    """``--json``, ``--socket``, ``-q`` and ``-v``, handed over as the argument ``options``."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    @socket_option
+    @click.option("-q", "--quiet", is_flag=True, help="Say only what was asked for, and errors.")
+    @click.option("-v", "--verbose", is_flag=True, help="Say more: times, codes, the socket.")
+    @click.pass_context
+    def with_options(
+        ctx: click.Context, /, as_json: bool, socket: str | None, quiet: bool, verbose: bool, **rest: Any
+    ) -> int:
+        given = Options(socket=socket or ctx.obj, as_json=as_json, quiet=quiet, verbose=verbose)
+        return function(given, **rest)
+
+    # Not functools.wraps, whose type would hide the one that pass_context asks for.
+    functools.update_wrapper(with_options, function)
+    return with_options
 
 
-def json_option(function: _Decorated) -> _Decorated:
-    """``--json``: the shapes of the socket protocol, one JSON document."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+def socket_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``--socket`` after the verb."""
+    return click.option(
+        "--socket", metavar="PATH", help="The daemon's socket (default: $TREADLE_SOCKET, then the usual path)."
+    )(function)
 
 
-@contextmanager
-def broker(ctx: click.Context, socket: str | None) -> Iterator[Client]:
-    """A connected client; failures become one line on stderr and an exit code."""
+def config_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``--config``."""
+    return click.option(
+        "--config", "config_path", metavar="FILE", type=click.Path(),
+        help="The configuration (default: $TREADLE_CONFIG, then the usual paths).",
+    )(function)  # fmt: skip
+
+
+# --- completion -----------------------------------------------------------------------------------
+
+
+def complete_server(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The names of the servers, with their states. Silent when no daemon answers."""
+    return [
+        CompletionItem(row["name"], help=row["state"])
+        for row in _ask(ctx, None)
+        if row["name"].startswith(incomplete)
+    ]
+
+
+def complete_tool(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The tools of the server that was named before."""
+    return _tools(ctx, ctx.params.get("server"), incomplete)
+
+
+def complete_server_and_tool(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """A server, then one of its tools, then the names of that tool's arguments."""
+    words = ctx.params.get("words") or ()
+    if not words:
+        return complete_server(ctx, param, incomplete)
+    if len(words) == 1:
+        return _tools(ctx, words[0], incomplete)
+    schema = next((tool["input_schema"] for tool in _ask(ctx, words[0]) if tool["name"] == words[1]), None)
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    names = properties if isinstance(properties, dict) else {}
+    return [CompletionItem(f"{name}=") for name in names if name.startswith(incomplete) and name.isidentifier()]
+
+
+def _tools(ctx: click.Context, server: str | None, incomplete: str) -> list[CompletionItem]:
+    # A name that a shell would have to quote is not offered.
+    names = [tool["name"] for tool in _ask(ctx, server)] if server else []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete) and _is_word(name)]
+
+
+def _is_word(name: str) -> bool:
+    return all(character.isalnum() or character in "_.-" for character in name)
+
+
+def _ask(ctx: click.Context, server: str | None) -> list[dict[str, Any]]:
+    from treadle_client import BrokerError, Client
+
+    socket = ctx.params.get("socket") or ctx.find_root().params.get("socket")
     try:
-        with Client(socket or ctx.obj) as client:
-            yield client
-    except BrokerError as error:
-        fail(error)
-
-
-def fail(error: BrokerError) -> NoReturn:
-    """Print ``error`` for people and exit with its code."""
-    click.echo(f"treadle: {error}", err=True)
-    sys.exit(exit_code(error))
-
-
-def exit_code(error: BrokerError) -> int:
-    """The exit code of a failed request."""
-    if error.code in USAGE_CODES:
-        return USAGE
-    return next((code for kind, code in EXIT_OF.items() if isinstance(error, kind)), REFUSED)
-
-
-def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
-
-
-def table(rows: list[tuple[str, ...]]) -> None:
-    """Left-aligned columns; the last one is not padded."""
-    if not rows:
-        return
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        padded = [cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
-        click.echo("  ".join([*padded, row[-1]]).rstrip())
+        with Client(socket, timeout=_PATIENCE_S) as broker:
+            return broker.list(server)
+    except (BrokerError, OSError):
+        return []

@@ -2,59 +2,54 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import click
 
-from treadle.cli import common
+from treadle.cli import common, output, statusview
+from treadle.cli.codes import OK
+from treadle.cli.connection import Connected
+from treadle.cli.options import Options
 
 
 @click.command()
-@click.argument("server", required=False)
-@common.json_option
-@common.socket_option
-@click.pass_context
-def command(ctx: click.Context, server: str | None, as_json: bool, socket: str | None) -> None:
-    """Show how each server is, and why.
+@click.argument("server", required=False, shell_complete=common.complete_server)
+@click.option("--watch", is_flag=True, help="Stay, and show every change.")
+@common.options
+def command(options: Options, server: str | None, watch: bool) -> int:
+    """Show how each server is, and why; with SERVER everything about that one.
 
     \b
     treadle status
     treadle status demo
+    treadle status --watch
     """
-    with common.broker(ctx, socket) as broker:
-        status = broker.status(server)
-    if as_json:
-        common.print_json(status)
-        return
-    daemon = status["daemon"]
-    click.echo(
-        f"treadle {daemon['version']} (pid {daemon['pid']}) is {daemon['state']}, up {_span(daemon['uptime_s'])}, "
-        f"{daemon['in_flight']} in flight, containment: {daemon['containment']}"
-    )
-    rows: list[tuple[str, ...]] = [("SERVER", "STATE", "PID", "TOOLS", "OK", "FAILED", "P50 MS", "WHY")]
-    rows += [_row(one) for one in status["servers"]]
-    common.table(rows)
+    if watch:
+        from treadle.cli import watching
+
+        return watching.run(server, options)
+    with Connected(options) as broker:
+        status = broker.status(server, processes=server is not None or options.verbose)
+    if options.as_json:
+        output.print_json(status)
+    elif server is not None:
+        show_one(status["servers"][0])
+    else:
+        show_all(status, headline=not options.quiet)
+    return OK
 
 
-def _row(server: dict[str, Any]) -> tuple[str, ...]:
-    calls = server["calls"]
-    failed = sum(calls[key] for key in ("tool_error", "failed", "timed_out", "cancelled", "refused"))
-    return (
-        server["name"],
-        server["state"],
-        str(server.get("pid", "-")),
-        str(server["tools"]),
-        str(calls["ok"]),
-        str(failed),
-        str(server["latency_ms"].get("p50", "-")),
-        server.get("reason", ""),
-    )
+def show_all(status: dict[str, Any], *, headline: bool) -> None:
+    """The daemon in a line, its servers in a table."""
+    if headline:
+        output.line(statusview.headline(status["daemon"]))
+    rows = [statusview.HEADER, *(statusview.row(server) for server in status["servers"])]
+    output.table(rows, {0: lambda _: "bold", 1: output.state_style})
 
 
-def _span(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = [(days, "d"), (hours, "h"), (minutes, "m"), (rest, "s")]
-    shown = [f"{count}{unit}" for count, unit in parts if count]
-    return " ".join(shown[:2]) or "0s"
+def show_one(server: dict[str, Any]) -> None:
+    """One server in full."""
+    output.line(output.paint(server["name"], "bold"))
+    pairs = [(f"  {heading}", text) for heading, text in statusview.facts(server, time.time())]
+    output.table(pairs, {1: output.state_style})

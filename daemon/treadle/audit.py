@@ -1,0 +1,158 @@
+"""The audit log: one JSON line a call (floor 6; configuration page, ``audit_log``).
+
+The loop only notes what happened; a thread makes the lines and writes them, in batches. The values of arguments
+are written under ``audit_arguments`` alone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from typing import Any, Final, NamedTuple
+
+from treadle.background import Background
+from treadle.errors import CallFault, Fault, failure_code
+from treadle.logs import utc
+from treadle.peers import Peer
+from treadle.text import cap
+from treadle.wire.messages import CallResult
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Size at which the file is rotated: ``audit.log`` becomes ``audit.log.1``, that one ``audit.log.2``, ..."""
+KEEP: Final = 4
+"""Rotated files that are kept."""
+MOST_WAITING: Final = 100_000
+DELAY_S: Final = 0.1
+MOST_ARGUMENT_BYTES: Final = 64 * 1024
+"""Longer arguments are not written: the line tells their size instead."""
+_NAME_LIMIT: Final = 200
+_FLUSH_S: Final = 5.0
+
+
+class Entry(NamedTuple):
+    """What the loop notes of one call."""
+
+    at: float
+    peer: Peer | None
+    server: str
+    tool: str
+    result: str
+    outcome: str | None
+    seconds: float
+    arguments: bytes
+
+
+class Audit:
+    """An open audit log."""
+
+    def __init__(
+        self, path: str, *, arguments: bool = False, most_bytes: int = MOST_BYTES, keep: int = KEEP
+    ) -> None:
+        """Open ``path`` for appending; a new file is for its owner alone. Raises ``OSError``."""
+        self.path = path
+        self.arguments = arguments
+        self._most_bytes = most_bytes
+        self._keep = keep
+        self._file = self._open()
+        self._failing = False
+        self._lost = 0
+        self._background: Background[Entry] = Background(
+            self._write, name="audit", limit=MOST_WAITING, delay=DELAY_S
+        )
+
+    def note(
+        self,
+        peer: Peer | None,
+        server: str,
+        tool: str,
+        outcome: CallResult | Fault,
+        seconds: float,
+        arguments: bytes,
+    ) -> None:
+        """Take down one call, which took ``seconds``. ``arguments`` is JSON, empty when it got not so far."""
+        # The result itself may be large and is let go of at once.
+        if isinstance(outcome, CallResult):
+            result, certainty = "tool_error" if outcome.is_error else "ok", None
+        else:
+            result = failure_code(outcome)
+            certainty = outcome.outcome if isinstance(outcome, CallFault) else None
+        kept = arguments if self.arguments else b""
+        self._background.put(Entry(time.time(), peer, server, tool, result, certainty, seconds, kept))
+
+    def close(self) -> None:
+        """Write what is left, within some seconds, and close the file."""
+        if self._background.close(_FLUSH_S):
+            os.close(self._file)
+
+    # --- on the thread ------------------------------------------------------------------------------
+
+    def _open(self) -> int:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(self.path, flags, 0o600)
+
+    def _write(self, batch: list[Entry]) -> None:
+        data = "".join(line_of(entry) for entry in batch).encode("utf-8", "backslashreplace")
+        try:
+            self._make_room(len(data))
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError as error:
+            self._lost += len(batch)
+            if not self._failing:
+                log.error("the audit log %s cannot be written: %s", self.path, error.strerror)
+            self._failing = True
+            return
+        if self._failing or self._background.dropped:
+            self._lost, lost = 0, self._lost + self._background.dropped
+            self._background.dropped = 0
+            log.error("the audit log %s is written again; %d calls are missing in it", self.path, lost)
+        self._failing = False
+
+    def _make_room(self, size: int) -> None:
+        """Rotate the file when it would grow too long; open it anew when somebody else has moved it."""
+        own = os.fstat(self._file)
+        try:
+            there = os.stat(self.path, follow_symlinks=False)
+            moved = (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino)
+        except FileNotFoundError:
+            moved = True
+        if not moved and (not own.st_size or own.st_size + size <= self._most_bytes):
+            return
+        if not moved:
+            for number in range(self._keep, 0, -1):
+                older = f"{self.path}.{number - 1}" if number > 1 else self.path
+                if os.path.lexists(older):
+                    os.replace(older, f"{self.path}.{number}")
+        fresh = self._open()
+        os.close(self._file)
+        self._file = fresh
+
+
+def line_of(entry: Entry) -> str:
+    """The line of one call: ``time``, ``uid``, ``pid``, ``server``, ``tool``, ``result``, ``ms``.
+
+    ``result`` is ``ok``, ``tool_error`` or the failure's code; a failure also has its ``outcome`` (client page,
+    section 8). Where they were asked for, ``arguments`` (or ``arguments_bytes``, their size) stand at the end.
+    """
+    fields: dict[str, Any] = {"time": utc(entry.at)}
+    if entry.peer is not None:
+        fields |= {"uid": entry.peer.uid, "pid": entry.peer.pid}
+    fields |= {
+        "server": cap(entry.server, _NAME_LIMIT),
+        "tool": cap(entry.tool, _NAME_LIMIT),
+        "result": entry.result,
+        **({"outcome": entry.outcome} if entry.outcome is not None else {}),
+        "ms": round(entry.seconds * 1000, 3),
+    }
+    if len(entry.arguments) > MOST_ARGUMENT_BYTES:
+        fields["arguments_bytes"] = len(entry.arguments)
+    line = json.dumps(fields)
+    if 0 < len(entry.arguments) <= MOST_ARGUMENT_BYTES:
+        # Compact JSON already, on one line.
+        line = f'{line[:-1]}, "arguments": {entry.arguments.decode()}}}'
+    return f"{line}\n"
