@@ -1,7 +1,7 @@
 """An installation of Treadle in the private systemd, as an administrator would make one.
 
-Everything is changed as on a real machine (units in /etc, an account, a configuration in /etc/treadle): these tests
-run in the sandbox alone (``make test-systemd``) and skip anywhere else.
+Everything is changed as on a real machine (units in /etc, an account, a configuration in /etc/treadle): these
+tests run in the sandbox alone (``make test-systemd``) and skip anywhere else.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def run(*words: str, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a command as an administrator would."""
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, **options)
-    assert not check or done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}\n{journal()}"
+    assert not check or done.returncode == 0, (
+        f"{words}: {done.returncode}\n{done.stdout}{done.stderr}\n{journal()}"
+    )
     return done
 
 

@@ -1,10 +1,10 @@
-"""Run a command under a private systemd: its own processes, mounts, cgroups, and a throw-away copy of the file system.
+"""Run a command under a private systemd: own processes, mounts, cgroups, and a throw-away copy of the file system.
 
     python tests/systemd/sandbox.py COMMAND...        run COMMAND in there; its exit status is ours
     python tests/systemd/sandbox.py --check           say why it cannot be done here, with status 77
 
-A systemd that is started on the machine itself would clean its /tmp and move its processes about. So nothing here is
-started before its root is an overlay whose changes live in memory, and nothing of it is left afterwards: whatever
+A systemd that is started on the machine itself would clean its /tmp and move its processes about. So nothing here
+is started before its root is an overlay whose changes live in memory, and nothing of it is left afterwards: what
 runs inside is in one pid namespace and one cgroup, which end together.
 """
 
@@ -72,12 +72,22 @@ class Sandbox:
         hierarchy = cgroup2()
         assert hierarchy is not None
         self._group = hierarchy / f"treadle-sandbox.{os.getpid()}"
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the sandbox
 
     def __enter__(self) -> Sandbox:
         self._group.mkdir()
         enter = 'echo 0 >"$0/cgroup.procs" && exec "$@"'
-        spaces = ["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--cgroup", "--ipc", "--uts"]
+        spaces = [
+            "--mount",
+            "--propagation",
+            "private",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--cgroup",
+            "--ipc",
+            "--uts",
+        ]
         inside = [sys.executable, __file__, "--inside"]
         self._outer = subprocess.Popen(
             ["sh", "-c", enter, str(self._group), "unshare", *spaces, *inside],
@@ -102,6 +112,7 @@ class Sandbox:
                     os.rmdir(folder)
                 except OSError:
                     time.sleep(0.01)  # the kernel still takes the last processes down
+        self._log.close()
 
     def command(self, *words: str) -> list[str]:
         """The argument vector that runs ``words`` inside, in the folder of the checkout."""
@@ -164,8 +175,20 @@ def become_systemd() -> None:
     subprocess.run(["pivot_root", ".", "mnt"], check=True)
     os.chroot(".")
     subprocess.run(["umount", "--lazy", "/mnt"], check=True)
-    options = ["--system", "--unit=treadle-tests.target", "--log-target=console", "--log-level=notice", "--show-status=no"]
-    os.execve(SYSTEMD, [str(SYSTEMD), *options], {"container": "treadle-sandbox", "PATH": os.defpath + ":/usr/sbin:/sbin"})
+    # systemd leaves this to whoever made the container; credentials reach a service by it.
+    subprocess.run(["mount", "--make-rshared", "/"], check=True)
+    options = [
+        "--system",
+        "--unit=treadle-tests.target",
+        "--log-target=console",
+        "--log-level=notice",
+        "--show-status=no",
+    ]
+    os.execve(
+        SYSTEMD,
+        [str(SYSTEMD), *options],
+        {"container": "treadle-sandbox", "PATH": os.defpath + ":/usr/sbin:/sbin"},
+    )
 
 
 def _mount(kind: str, source: str, place: Path, options: str = "rw") -> None:
