@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from support.catalogue import BY_ID, ENTRIES, Entry
-from support.catalogue.model import ANY, HELLO, Call, CallErr, Calls, Death, Fatal, Listing, Ok, Start, StartErr
-from support.script import Json
+from support.catalogue.model import HELLO, Call, Calls, Death, Fatal, Listing, Ok, Start, StartErr
+from support.catalogue.verdict import assert_outcome
 from support.twin import Simulation
-from treadle.errors import ChannelClosed, Fault, ServerError, StartFault, Unavailable, explain, failure_code
+from treadle.errors import ChannelClosed, Fault, StartFault, Unavailable, explain
 from treadle.session import (
     Answered,
     Died,
@@ -25,7 +25,6 @@ from treadle.session import (
     Warned,
 )
 from treadle.wire.interchange import arguments_to_json
-from treadle.wire.messages import Tool
 
 BUDGETS = {"handshake_timeout_ms": 10_000, "list_timeout_ms": 30_000, "call_timeout_ms": 60_000}
 LONGEST_REASON = 1_000
@@ -129,36 +128,6 @@ class Conversation:
 
 
 # --- what must come of it ------------------------------------------------------------------------------------
-
-
-def assert_outcome(expected: Ok | CallErr | Fatal, outcome: object) -> None:
-    match expected:
-        case Ok(value, tools):
-            assert not isinstance(outcome, Fault), explain(outcome)
-            assert value is ANY or (outcome == value and json.dumps(outcome) == json.dumps(value))
-            if tools is not None:
-                assert_tools(tools, outcome)
-        case CallErr(code, reason, data):
-            assert isinstance(outcome, Fault)
-            assert failure_code(outcome) == code
-            assert re.search(reason, explain(outcome)), explain(outcome)
-            if data is not ANY:
-                assert isinstance(outcome, ServerError)
-                assert (None if outcome.data is None else json.loads(outcome.data)) == data
-        case Fatal(reason):
-            assert isinstance(outcome, Unavailable)
-            assert re.search(reason, explain(outcome)), explain(outcome)
-
-
-def assert_tools(entries: Sequence[Json], outcome: object) -> None:
-    assert isinstance(outcome, tuple)
-    tools: tuple[Tool, ...] = outcome
-    assert [tool.name for tool in tools] == [entry["name"] for entry in entries]
-    for tool, entry in zip(tools, entries, strict=True):
-        assert json.loads(tool.input_schema) == entry["inputSchema"]
-        assert tool.description == entry.get("description")
-        assert (tool.output_schema and json.loads(tool.output_schema)) == entry.get("outputSchema")
-        assert (tool.annotations and json.loads(tool.annotations)) == entry.get("annotations")
 
 
 def play(entry: Entry) -> Conversation:
