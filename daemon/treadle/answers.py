@@ -11,6 +11,7 @@ from treadle.errors import (
     NotCarriable,
     ResultMalformed,
     ServerError,
+    UnknownServer,
     explain,
     failure_code,
 )
@@ -18,7 +19,9 @@ from treadle.wire.interchange import RESULT_LIMIT, check_value, json_to_value
 from treadle.wire.messages import CallResult, Content
 from treadle_client import frames
 
-MOST_TIMEOUT_MS: Final = 2**53
+LEAST_INTEGER: Final = -(2**63)
+MOST_INTEGER: Final = 2**64 - 1
+"""What a frame can hold."""
 
 
 def failure(fault: Fault) -> dict[str, Any]:
@@ -44,12 +47,12 @@ def failure_frame(frame_id: int, fault: Fault) -> bytes:
     return _fault_frame("result", frame_id, failure(fault))
 
 
-def cap_result_frame(frame_id: int, outcome: CallResult | Fault, code: str | None = None) -> bytes:
+def cap_result_frame(frame_id: int, outcome: CallResult | Fault) -> bytes:
     """The ``cap_result`` frame: exactly ``ok`` and ``value``, or ``ok`` and ``error`` (``code``, ``msg``)."""
     if isinstance(outcome, CallResult):
         return _framed("cap_result", frame_id, outcome.to_value())
-    error = failure(outcome)
-    return _fault_frame("cap_result", frame_id, {"code": code or error["code"], "msg": error["msg"]})
+    code = "unsupported_cap" if isinstance(outcome, UnknownServer) else failure_code(outcome)
+    return _fault_frame("cap_result", frame_id, {"code": code, "msg": explain(outcome)})
 
 
 def _framed(kind: str, frame_id: int, value: Any) -> bytes:
@@ -100,14 +103,37 @@ def error_frame(frame_id: int, code: str, msg: str) -> bytes:
     return frames.encode(frame_id, "error", {"code": code, "msg": msg})
 
 
+def echo_frame(frame: frames.Frame) -> bytes:
+    """The answer to a ``heartbeat``: itself, or an ``error`` frame where that would be too large to send."""
+    try:
+        return frames.encode(frame.id, frame.kind, frame.body)
+    except ValueError as error:
+        return error_frame(frame.id, "bad_frame", f"the {frame.kind} cannot be echoed: {error}")
+
+
 # --- requests -------------------------------------------------------------------------------------
 
 
-def text(body: dict[str, Any], key: str) -> str:
-    """A required string of a request's body. Raises :class:`InvalidArgument`."""
+def hello_problem(frame: frames.Frame, proto: int) -> str | None:
+    """What is wrong with the first frame of a connection; None for a good ``hello``."""
+    if frame.kind != "hello":
+        return f"the first frame must be hello, found {frame.kind[:40]!r}"
+    body = frame.body
+    if type(body.get("proto")) is not int or body["proto"] != proto:
+        return f"hello.proto must be {proto}"
+    if type(body.get("peer")) is not str:
+        return "hello.peer must be a string"
+    features = body.get("features")
+    if type(features) is not list or not all(type(feature) is str for feature in features):
+        return "hello.features must be an array of strings"
+    return None
+
+
+def text(body: dict[str, Any], key: str, where: str = "body") -> str:
+    """A required string of a request's body. Raises :class:`InvalidArgument`; ``where`` names the map in it."""
     value = body.get(key)
     if type(value) is not str:
-        raise InvalidArgument(f"body.{key}", _expected("a string", key in body, value))
+        raise InvalidArgument(f"{where}.{key}", _expected("a string", key in body, value))
     return value
 
 
@@ -116,11 +142,11 @@ def optional_text(body: dict[str, Any], key: str) -> str | None:
     return None if body.get(key) is None else text(body, key)
 
 
-def mapping(body: dict[str, Any], key: str) -> dict[str, Any]:
+def mapping(body: dict[str, Any], key: str, where: str = "body") -> dict[str, Any]:
     """A required map."""
     value = body.get(key)
     if type(value) is not dict:
-        raise InvalidArgument(f"body.{key}", _expected("a map", key in body, value))
+        raise InvalidArgument(f"{where}.{key}", _expected("a map", key in body, value))
     return value
 
 
@@ -132,7 +158,7 @@ def flag(body: dict[str, Any], key: str, default: bool) -> bool:
     return value
 
 
-def whole(body: dict[str, Any], key: str, *, least: int = 1, most: int = MOST_TIMEOUT_MS) -> int | None:
+def whole(body: dict[str, Any], key: str, *, least: int = 1, most: int = MOST_INTEGER) -> int | None:
     """An optional integer within bounds: absent or nil is None."""
     value = body.get(key)
     if value is None:
@@ -160,18 +186,3 @@ def _expected(what: str, present: bool, value: Any) -> str:
     kind = {dict: "map", list: "array", str: "string", type(None): "nil", bool: "boolean"}.get(type(value))
     shown = kind or (f"{value}" if isinstance(value, int | float) else type(value).__name__)
     return f"must be {what}, found {shown}"
-
-
-__all__ = [
-    "cap_result_frame",
-    "content_of",
-    "error_frame",
-    "failure",
-    "failure_frame",
-    "flag",
-    "mapping",
-    "optional_text",
-    "result_frame",
-    "text",
-    "whole",
-]

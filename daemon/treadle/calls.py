@@ -1,0 +1,107 @@
+"""Calls that come over the socket: from a frame's body to a typed call, and back (floor 6; socket page)."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+from treadle import answers
+from treadle.broker import Broker
+from treadle.errors import CallTimedOut, Fault, InvalidArgument, UnknownServer
+from treadle.supervisor import Call
+from treadle.wire.messages import CallResult, Content
+from treadle_client.frames import Frame
+
+KINDS: Final = ("call", "cap_call")
+NAMESPACE: Final = "mcp"
+"""What comes before the dot of a capability that this daemon serves."""
+
+
+class Caller(Protocol):
+    """Who waits for the answers of calls."""
+
+    def forget(self, call: SocketCall) -> bool:
+        """Take a settled call off the list; False when nobody is to be told any more."""
+
+    def send(self, frame: bytes) -> None:
+        """Send one frame."""
+
+
+class SocketCall(Call):
+    """A ``call`` or ``cap_call`` (``kind``) of a connection, under the id of its frame."""
+
+    __slots__ = ("caller", "frame_id", "kind")
+
+    def __init__(
+        self, caller: Caller, frame_id: int, kind: str, tool: str, timeout_ms: int, content: Content
+    ) -> None:
+        super().__init__(tool, b"", timeout_ms, content)
+        self.caller = caller
+        self.frame_id = frame_id
+        self.kind = kind
+
+    def deliver(self, outcome: CallResult | Fault) -> None:
+        """Answer the client, if it is still there."""
+        if self.caller.forget(self):
+            self.caller.send(answer(self.kind, self.frame_id, outcome))
+
+
+def answer(kind: str, frame_id: int, outcome: CallResult | Fault) -> bytes:
+    """The frame that answers a request of ``kind`` ``call`` or ``cap_call``."""
+    if kind == "cap_call":
+        return answers.cap_result_frame(frame_id, outcome)
+    if isinstance(outcome, CallResult):
+        return answers.result_frame(frame_id, outcome.to_value())
+    return answers.failure_frame(frame_id, outcome)
+
+
+def read(frame: Frame, caller: Caller, broker: Broker) -> tuple[str, dict[str, Any], SocketCall]:
+    """The server, the arguments and the call that a frame of :data:`KINDS` asks for.
+
+    Raises the fault that answers it: :class:`InvalidArgument`, or :class:`UnknownServer` for a capability of
+    another namespace, or :class:`CallTimedOut` for a budget that is used up.
+    """
+    return _read_capability(frame, caller, broker) if frame.kind == "cap_call" else _read(frame, caller, broker)
+
+
+def _read(frame: Frame, caller: Caller, broker: Broker) -> tuple[str, dict[str, Any], SocketCall]:
+    body = frame.body
+    server = answers.text(body, "server")
+    tool = answers.text(body, "tool")
+    arguments = _arguments(frame, body, "body")
+    timeout_ms = answers.whole(body, "timeout_ms") or 0
+    content = answers.content_of(body) or _content(broker, server)
+    return server, arguments, SocketCall(caller, frame.id, frame.kind, tool, timeout_ms, content)
+
+
+def _read_capability(frame: Frame, caller: Caller, broker: Broker) -> tuple[str, dict[str, Any], SocketCall]:
+    body = frame.body
+    capability = answers.text(body, "cap")
+    args = answers.mapping(body, "args")
+    tool = answers.text(args, "tool", "body.args")
+    arguments = _arguments(frame, args, "body.args")
+    budget_ms = answers.whole(body, "deadline_ms", least=answers.LEAST_INTEGER)
+    namespace, _, server = capability.partition(".")
+    if namespace != NAMESPACE:
+        offered = tuple(f"{NAMESPACE}.{supervisor.name}" for supervisor in broker.servers)
+        raise UnknownServer(capability, offered)
+    config = broker.find(server).config
+    if budget_ms is not None and budget_ms <= 0:
+        raise CallTimedOut(0, "not_sent")
+    if budget_ms is not None and config is not None:
+        budget_ms = min(budget_ms, config.call_timeout_ms)
+    call = SocketCall(caller, frame.id, frame.kind, tool, budget_ms or 0, _content(broker, server))
+    return server, arguments, call
+
+
+def _arguments(frame: Frame, body: dict[str, Any], where: str) -> dict[str, Any]:
+    if frame.invalid is not None:
+        raise InvalidArgument(*frame.invalid)
+    return answers.mapping(body, "arguments", where)
+
+
+def _content(broker: Broker, server: str) -> Content:
+    try:
+        config = broker.find(server).config
+    except UnknownServer:
+        return "text"
+    return config.content if config is not None else "text"

@@ -1,0 +1,216 @@
+"""One client of the socket: who it is, what it asks, what is answered (floor 6; socket page)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+import treadle
+from treadle import answers, calls
+from treadle.calls import SocketCall
+from treadle.errors import Denied, Fault, InvalidArgument, Overloaded, Unavailable
+from treadle.peers import Peer, peer_of
+from treadle.requests import HANDLERS
+from treadle.stream import FrameStream
+from treadle_client import frames
+
+if TYPE_CHECKING:
+    from treadle.listener import Listener
+
+log = logging.getLogger(__name__)
+
+PROTOCOL: Final = 1
+FEATURES: Final = ("cancel", "content", "cap_call")
+_KINDS: Final = ", ".join(sorted({"hello", "cancel", "heartbeat", *calls.KINDS, *HANDLERS}))
+
+
+class Connection(FrameStream):
+    """One client, and what it has in flight: calls, and requests that take their time."""
+
+    def __init__(self, listener: Listener) -> None:
+        super().__init__(listener)
+        self._service = listener.service
+        self._broker = listener.service.broker
+        self._since = self.loop.time()
+        self._greeted = False
+        self._live: dict[int, SocketCall | asyncio.Task[None]] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no answer is due."""
+        return not self._live
+
+    # --- who it is --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Check who connected before a byte of theirs is looked at."""
+        super().connection_made(transport)
+        try:
+            self.peer = peer_of(transport.get_extra_info("socket"))
+        except OSError as error:
+            self._refuse(f"the peer's credentials cannot be read: {error.strerror}")
+            return
+        limit = self._broker.config.broker.max_connections
+        if not self.listener.access.may_connect(self.peer):
+            self.refuse_peer()
+        elif len(self.listener.connections) >= limit:
+            self._refuse(f"overloaded: max_connections = {limit} is reached")
+        else:
+            self.listener.connections.add(self)
+
+    def refuse_peer(self) -> None:
+        """Turn away a peer that may not use this broker, or may not any more."""
+        assert self.peer is not None
+        self._refuse(f"uid {self.peer.uid} may not use this broker (allow_users, allow_groups)")
+
+    def _refuse(self, msg: str) -> None:
+        self.listener.complain(f"refused a connection of {self.peer or 'an unknown peer'}: {msg}")
+        self.send(answers.error_frame(0, "denied", msg))
+        self.finish()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Its calls are forgotten: late answers are dropped, nothing is sent again."""
+        super().connection_lost(exc)
+        self.listener.connections.discard(self)
+        live, self._live = self._live, {}
+        for waiting in live.values():
+            # A request that takes its time goes on, and counts, to its end.
+            if isinstance(waiting, SocketCall):
+                self.listener.in_flight -= 1
+                if waiting.supervisor is not None:
+                    waiting.supervisor.cancel(waiting)
+
+    def look(self, now: float) -> None:
+        """As of every stream; and a client must say hello within its time."""
+        super().look(now)
+        limit = self.listener.bounds.hello_s
+        if not self._greeted and not self.is_ending and now - self._since > limit:
+            self._bad_hello(0, f"no hello within {limit:g} s")
+
+    # --- what it asks -----------------------------------------------------------------------------
+
+    def take(self, frame: frames.Frame) -> None:
+        """Serve one frame."""
+        kind = frame.kind
+        if not self._greeted:
+            self._greet(frame)
+        elif kind in calls.KINDS:
+            self._call(frame)
+        elif kind == "cancel":
+            live = self._live.get(frame.id)
+            if isinstance(live, SocketCall) and live.supervisor is not None:
+                live.supervisor.cancel(live)
+        elif kind == "heartbeat":
+            self.send(answers.echo_frame(frame))
+        elif kind in HANDLERS:
+            self._request(frame)
+        elif kind == "hello":
+            self._bad_hello(frame.id, "hello was already said on this connection")
+        else:
+            msg = f"unknown kind {kind[:40]!r}; known: {_KINDS}"
+            self.send(answers.error_frame(frame.id, "unknown_kind", msg))
+
+    def _bad_hello(self, frame_id: int, msg: str) -> None:
+        self.send(answers.error_frame(frame_id, "bad_hello", msg))
+        self.finish()
+
+    def _greet(self, frame: frames.Frame) -> None:
+        problem = answers.hello_problem(frame, PROTOCOL)
+        if problem is not None:
+            self._bad_hello(frame.id, problem)
+            return
+        self._greeted = True
+        config = self._broker.config.broker
+        limits = {
+            "max_frame_bytes": frames.MAX_FRAME,
+            "max_depth": frames.MAX_DEPTH,
+            "max_in_flight": config.max_in_flight_per_connection,
+            "max_call_timeout_ms": config.max_call_timeout_ms,
+        }
+        name = f"treadle/{treadle.__version__}"
+        body = {"proto": PROTOCOL, "peer": name, "features": FEATURES, "limits": limits}
+        self.send(frames.encode(frame.id, "hello", body))
+
+    def _not_admitted(self, frame_id: int) -> Fault | None:
+        """Why no further call, or request that takes its time, may be taken, if so."""
+        config = self._broker.config.broker
+        if frame_id in self._live:
+            return InvalidArgument("id", f"{frame_id} is still in flight on this connection")
+        if len(self._live) >= config.max_in_flight_per_connection:
+            limit = config.max_in_flight_per_connection
+            return Overloaded("max_in_flight_per_connection", limit, "this connection")
+        if self.listener.in_flight >= config.max_in_flight:
+            return Overloaded("max_in_flight", config.max_in_flight, "the daemon ([broker])")
+        return None
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    def _call(self, frame: frames.Frame) -> None:
+        refusal = self._not_admitted(frame.id)
+        if refusal is None:
+            try:
+                server, arguments, call = calls.read(frame, self, self._broker)
+            except Fault as fault:
+                refusal = fault
+            else:
+                self._live[frame.id] = call
+                self.listener.in_flight += 1
+                self._broker.call(server, arguments, call)
+                return
+        self.send(calls.answer(frame.kind, frame.id, refusal))
+
+    def forget(self, call: SocketCall) -> bool:
+        """Take a settled call off the list; False when the client has gone and nobody is to be told."""
+        if self._live.pop(call.frame_id, None) is None:
+            return False
+        self.listener.in_flight -= 1
+        self.let_go_if_idle()
+        return True
+
+    # --- other requests ---------------------------------------------------------------------------
+
+    def _request(self, frame: frames.Frame) -> None:
+        handler = HANDLERS[frame.kind]
+        try:
+            if frame.id in self._live:
+                raise InvalidArgument("id", f"{frame.id} is still in flight on this connection")
+            if handler.administrative:
+                self._authorise(frame)
+            value = handler.handle(self._service, frame.body)
+        except Exception as error:
+            self.send(answers.failure_frame(frame.id, _fault_of(frame.kind, error)))
+            return
+        if asyncio.iscoroutine(value):
+            self._live[frame.id] = self.listener.keep(self._answer(frame, value))
+        else:
+            self.send(answers.result_frame(frame.id, value))
+
+    def _authorise(self, frame: frames.Frame) -> None:
+        peer = self.peer
+        assert isinstance(peer, Peer)
+        if not self.listener.access.may_administrate(peer):
+            self.listener.complain(f"denied {frame.kind} to {peer}")
+            raise Denied(f"{frame.kind} needs an administrator (admin_users); you are uid {peer.uid}")
+        refusal = self._not_admitted(frame.id)
+        if refusal is not None:
+            raise refusal
+        log.info("%s by %s", frame.kind, peer)
+
+    async def _answer(self, frame: frames.Frame, work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            answer = answers.result_frame(frame.id, await work)
+        except Exception as error:
+            answer = answers.failure_frame(frame.id, _fault_of(frame.kind, error))
+        if self._live.pop(frame.id, None) is not None:
+            self.send(answer)
+            self.let_go_if_idle()
+
+
+def _fault_of(kind: str, error: Exception) -> Fault:
+    if isinstance(error, Fault):
+        return error
+    log.error("%s failed", kind, exc_info=error)
+    what = f"{kind}: an internal error ({type(error).__name__}); the daemon's log has the details"
+    return Unavailable(what, "unknown")

@@ -1,0 +1,281 @@
+"""The frames of one client: bytes in, frames out, and the limits on both (floor 6; socket page, "Load").
+
+What has come is served in turns of a few frames, so that a client that sends thousands at once shares the loop
+with all others. A client is read from only when what it sent before is served and when it reads its answers.
+Answers that become ready in one turn of the loop leave in one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, Final, cast
+
+from treadle import answers
+from treadle.decoding import LARGE
+from treadle.peers import Peer
+from treadle_client import frames
+
+if TYPE_CHECKING:
+    from treadle.listener import Listener
+
+FRAMES_A_TURN: Final = 16
+"""Frames of one client that are served before the others' turn."""
+
+_SLICE: Final = 16 * 1024  # bytes decoded at a time; some hundred of the smallest frames
+_HIGH_WATER: Final = 1024 * 1024
+_LOW_WATER: Final = 256 * 1024
+
+
+class FrameStream(asyncio.Protocol):
+    """The stream of one client, from its connect to its end. A subclass says what a frame means.
+
+    ``silent`` counts the listener's looks since the client's last byte.
+    """
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.loop = asyncio.get_running_loop()
+        self.peer: Peer | None = None
+        self.gone: asyncio.Future[None] = self.loop.create_future()
+        self.silent = 0
+        self.waits_for_turn = False
+        self._reader = frames.FrameReader()
+        self._input = b""
+        self._input_at = 0
+        self._frames: deque[frames.Frame] = deque()
+        self._decoding = False
+        self._reading = True
+        self._eof = False
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._flush_due = False
+        self._unread = False
+        self._ending: float | None = None
+
+    # --- what a subclass says ---------------------------------------------------------------------
+
+    def take(self, frame: frames.Frame) -> None:
+        """Serve one frame. Must not raise."""
+        raise NotImplementedError
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no answer is due."""
+        raise NotImplementedError
+
+    # --- the transport's side ---------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The client connected."""
+        self.transport = transport = cast(asyncio.Transport, transport)
+        transport.set_write_buffer_limits(high=_HIGH_WATER, low=_LOW_WATER)
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what came."""
+        if self._ending is not None:
+            return
+        self.silent = 0
+        self._input = self._input[self._input_at :] + data if self._input else data
+        self._input_at = 0
+        self.work()
+        if self._reader.pending > _HIGH_WATER:
+            self.listener.relieve()
+
+    def eof_received(self) -> bool:
+        """A half-closed client still gets the answers to what it asked."""
+        self._eof = True
+        self._go_on()
+        return True
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers: it is not served, and not read from."""
+        self._unread = True
+        self._go_on()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._unread = False
+        self._go_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The stream is at its end, whoever ended it."""
+        self._end()
+        self._frames.clear()
+        self._input = b""
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+    # --- in: a few frames a turn ------------------------------------------------------------------
+
+    def work(self) -> None:
+        """Serve what has come, :data:`FRAMES_A_TURN` frames at most; the rest has its turn later."""
+        served = 0
+        while self._ending is None and not self._unread and not self._decoding:
+            if self._frames:
+                if served == FRAMES_A_TURN or self._out_bytes > _HIGH_WATER:
+                    break
+                served += 1
+                self.take(self._frames.popleft())
+            elif self._input:
+                self._decode()
+            else:
+                break
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """After any change: end what is to end, ask for another turn, read or do not read."""
+        busy = bool(self._frames or self._input or self._decoding)
+        if self._ending is None and not busy:
+            if self._reader.fault is not None:
+                self._break_off(self._reader.fault)
+            elif self._eof and (self.is_idle or self._has_hung_up()):
+                self.finish()
+        if self._ending is not None:
+            return
+        if busy and not self._unread and not self._decoding:
+            self.listener.ask_turn(self)
+        reading = not (busy or self._unread or self._eof)
+        if reading is not self._reading and not self.transport.is_closing():
+            self._reading = reading
+            if reading:
+                self.transport.resume_reading()
+            else:
+                self.transport.pause_reading()
+
+    def _decode(self) -> None:
+        """Decode the next slice of the input; the end of a large frame aside, on a thread."""
+        reader = self._reader
+        missing = reader.missing
+        is_large = reader.pending + missing > LARGE
+        end = self._input_at + max(_SLICE, missing)
+        data = self._input
+        if self._input_at or end < len(data):
+            data = data[self._input_at : end]
+        self._input_at = end
+        if end >= len(self._input):
+            self._input, self._input_at = b"", 0
+        if is_large and len(data) >= missing:
+            self._decoding = True
+            self.listener.decoder.feed(reader, data, self._decoded)
+        else:
+            self._frames.extend(reader.feed(data))
+
+    def _decoded(self, found: list[frames.Frame]) -> None:
+        self._decoding = False
+        if self._ending is None:
+            self._frames.extend(found)
+            self.work()
+
+    def _break_off(self, fault: frames.FrameFault) -> None:
+        self.listener.complain(f"closed a connection of {self.peer}: {fault.code}: {fault.msg}")
+        self.send(answers.error_frame(fault.id, fault.code, fault.msg))
+        self.finish()
+
+    # --- out --------------------------------------------------------------------------------------
+
+    def send(self, frame: bytes) -> None:
+        """Queue one frame; all frames of one loop turn leave in one write."""
+        self._out.append(frame)
+        self._out_bytes += len(frame)
+        if not self._flush_due:
+            self._flush_due = True
+            self.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        out, self._out, self._out_bytes = self._out, [], 0
+        transport = self.transport
+        if transport.is_closing() or not out:
+            return
+        transport.write(out[0] if len(out) == 1 else b"".join(out))
+        unread = transport.get_write_buffer_size()
+        if unread > self.listener.bounds.unread:
+            self.give_up(f"it left {unread} bytes of answers unread")
+        elif unread > _HIGH_WATER:
+            self.listener.relieve()
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Close once what is queued has left."""
+        self._end()
+        if self._out:
+            self._flush()
+        self.transport.close()
+
+    def abort(self) -> None:
+        """Close now, whatever is unread."""
+        self._end()
+        self.transport.abort()
+
+    def give_up(self, reason: str) -> None:
+        """Close now, and say why in the log."""
+        self.listener.complain(f"closed a connection of {self.peer}: {reason}")
+        self.abort()
+
+    def last_orders(self) -> None:
+        """Take no byte more from the client, answer what it has sent, then close.
+
+        The kernel refuses the client's further writes, so that it knows of every request either its answer or that
+        it did not leave: nothing is lost between a write of theirs and a close of ours.
+        """
+        if self._ending is not None:
+            return
+        with contextlib.suppress(OSError):
+            descriptor = os.dup(self.transport.get_extra_info("socket").fileno())
+            with socket.socket(fileno=descriptor) as connected:
+                connected.shutdown(socket.SHUT_RD)
+
+    def let_go_if_idle(self) -> None:
+        """After the last answer: the end of a half-closed client, and of one whose next daemon waits."""
+        if self._ending is not None or not self.is_idle:
+            return
+        if self._eof:
+            self.loop.call_soon(self._go_on)
+        elif self.listener.handing_over:
+            self.loop.call_soon(self.last_orders)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether nothing more is taken from the client."""
+        return self._ending is not None
+
+    def _end(self) -> None:
+        if self._ending is None:
+            self._ending = self.loop.time()
+
+    def _has_hung_up(self) -> bool:
+        """Whether the client has gone altogether: a half-closed one still reads."""
+        poll = select.poll()
+        try:
+            poll.register(self.transport.get_extra_info("socket").fileno(), 0)
+            return any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll(0))
+        except (OSError, ValueError):
+            return True
+
+    # --- what the listener looks at now and then --------------------------------------------------
+
+    @property
+    def held(self) -> int:
+        """Bytes that are kept for this client: of half frames, and of answers that it has not read."""
+        unread = self._out_bytes + self.transport.get_write_buffer_size()
+        return self._reader.pending + len(self._input) + unread
+
+    def look(self, now: float) -> None:
+        """End a stream that holds resources and will not get on by itself (``Bounds`` of the listener)."""
+        bounds = self.listener.bounds
+        self.silent += 1
+        if self._ending is not None:
+            if now - self._ending > bounds.linger_s:
+                self.abort()
+        elif self._eof:
+            self._go_on()
+        elif self._reader.pending and self._reading and self.silent * bounds.look_s > bounds.stall_s:
+            missing = self._reader.missing
+            msg = f"{missing} bytes of a frame are missing, and none came within {bounds.stall_s:g} s"
+            self._break_off(frames.FrameFault("bad_frame", msg))
