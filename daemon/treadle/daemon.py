@@ -17,14 +17,15 @@ from treadle.census import Row
 from treadle.client import Client
 from treadle.config import Config, ServerConfig, default_socket_path, default_state_dir
 from treadle.custody import Guard, Record, recover
-from treadle.errors import ConfigError, Problem
+from treadle.errors import ConfigError, Fault, Problem, explain
 from treadle.listener import Listener
-from treadle.peers import Access, UnknownAccount
+from treadle.passed import passed_socket
+from treadle.peers import Access
 from treadle.process import ChildProcess, Launch
-from treadle.reload import load
+from treadle.reload import Reloader, access_of
 from treadle.sdnotify import Service, status_of
 from treadle.secrets import Redactor, build_environment
-from treadle.socketfile import OwnedSocket, claim, passed_socket
+from treadle.socketfile import OwnedSocket, claim, closed_at
 from treadle.transport import KILL_NOW
 from treadle.tree import Custody
 
@@ -41,14 +42,27 @@ GUARD_PAUSE_S: Final = 1.0
 class Daemon:
     """One daemon, from its configuration to its last proof."""
 
-    def __init__(self, config: Config, *, socket: str | None, strict: bool) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        socket: str | None,
+        strict: bool,
+        on_begin: Callable[[Listener], None] = lambda _: None,
+        on_reload: Callable[[Config], None] = lambda _: None,
+    ) -> None:
         """Listens on ``socket``, else the configuration's, else ``$TREADLE_SOCKET``, else the usual path.
+
+        ``on_begin`` is called once the servers are starting and the socket listens, ``on_reload`` with each new
+        configuration.
 
         Raises :class:`ConfigError` for accounts that do not exist.
         """
         self._config = config
         self._strict = strict
         self._access = access_of(config)
+        self._on_begin = on_begin
+        self._on_reload = on_reload
         self._socket_path = (
             socket
             or config.broker.socket
@@ -59,6 +73,7 @@ class Daemon:
         self._service = Service.from_environ(os.environ)
         self._stop = asyncio.Event()
         self._signals = 0
+        self._reloads: set[asyncio.Task[None]] = set()
         self._guard_again: asyncio.TimerHandle | None = None
 
     async def run(self, on_ready: Callable[[Broker], None] = lambda _: None) -> int:
@@ -77,7 +92,10 @@ class Daemon:
         if passed is not None:
             return passed
         others = self._access.others
-        return claim(self._socket_path, mode=0o666 if others else 0o600, directory_mode=0o711 if others else 0o700)
+        owned = claim(self._socket_path, others=others)
+        if others:
+            _warn_if_closed(owned)
+        return owned
 
     async def _run(self, owned: OwnedSocket, on_ready: Callable[[Broker], None]) -> int:
         self._secure_state_dir()
@@ -103,18 +121,25 @@ class Daemon:
             self._access,
             socket_path=owned.path,
             containment=custody.containment,
-            reload=lambda: self._reload(broker),
+            reload=lambda: self._reload(reloader),
             on_drain=lambda: self._begin_drain(owned),
             on_shutdown=self._stop.set,
         )
+        reloader = Reloader(
+            self._config,
+            broker,
+            check=lambda server: build_environment(server, os.environ, _read_file),
+            apply=lambda config, access: self._apply(owned, config, access),
+        )
         self._service.begin(lambda: _status_line(broker), budgets.start_s(self._config))
-        self._handle_signals(broker)
+        self._handle_signals(broker, reloader)
         try:
             # Everything is in the census before the first server is spawned and before a client can connect.
             broker.prepare()
             broker.begin()
             await listener.serve(owned.sock)
             log.info("listening on %s", owned.path)
+            self._on_begin(listener)
             if self._config.broker.ready == "listening":
                 self._service.ready()
             settling = asyncio.ensure_future(self._settle(broker, on_ready))
@@ -148,8 +173,7 @@ class Daemon:
     def _begin_drain(self, owned: OwnedSocket) -> None:
         self._service.stopping(budgets.stop_s(self._config))
         if owned.lock is None:
-            # The service manager goes on holding the socket: who connects now is served by the next daemon.
-            self._listener.stop_accepting()
+            self._listener.hand_over()
 
     def _report(self, rows: list[Row]) -> int:
         for row in rows:
@@ -219,11 +243,11 @@ class Daemon:
 
     # --- signals and reload -----------------------------------------------------------------------
 
-    def _handle_signals(self, broker: Broker) -> None:
+    def _handle_signals(self, broker: Broker, reloader: Reloader) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._told_to_stop, broker, number)
-        loop.add_signal_handler(signal.SIGHUP, self._told_to_reload, broker)
+        loop.add_signal_handler(signal.SIGHUP, self._told_to_reload, reloader)
 
     def _told_to_stop(self, broker: Broker, number: signal.Signals) -> None:
         self._signals += 1
@@ -232,27 +256,37 @@ class Daemon:
             broker.hurry(kill=self._signals > 2)
         self._stop.set()
 
-    def _told_to_reload(self, broker: Broker) -> None:
+    def _told_to_reload(self, reloader: Reloader) -> None:
         async def reload() -> None:
             try:
-                await self._reload(broker)
-            except ConfigError as error:
-                log.error("reload refused, nothing was changed:\n%s", error)
+                await self._reload(reloader)
+            except Fault as fault:
+                log.error("reload refused, nothing was changed:\n%s", explain(fault))
 
-        self._reloading = asyncio.ensure_future(reload())
+        task = asyncio.ensure_future(reload())
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
 
-    async def _reload(self, broker: Broker) -> dict[str, Any]:
+    async def _reload(self, reloader: Reloader) -> dict[str, Any]:
         self._service.reloading()
         try:
-            config = load(self._config.file, strict=True)
-            access = access_of(config)
-            done = await broker.replace(config)
-            self._config = config
-            self._access = self._listener.access = access
+            return await reloader.reload()
         finally:
             self._service.reloaded()
-        log.info("reloaded %s: %s", config.file, ", ".join(f"{key} {len(value)}" for key, value in done.items()))
-        return done
+
+    def _apply(self, owned: OwnedSocket, config: Config, access: Access) -> None:
+        """What a reload changes besides the servers."""
+        if access.others != self._access.others:
+            try:
+                owned.admit(others=access.others)
+            except OSError as error:
+                log.error("the mode of %s cannot be changed: %s", owned.path, error.strerror)
+            if access.others:
+                _warn_if_closed(owned)
+        self._config = config
+        self._access = access
+        self._listener.set_access(access)
+        self._on_reload(config)
 
     # --- servers ----------------------------------------------------------------------------------
 
@@ -295,14 +329,10 @@ class Daemon:
         return str(own)
 
 
-def access_of(config: Config) -> Access:
-    """Who may connect. Raises :class:`ConfigError` for an account that does not exist."""
-    broker = config.broker
-    try:
-        return Access.of(broker.allow_users, broker.allow_groups, broker.admin_users)
-    except UnknownAccount as error:
-        fix = "name an account of this machine, or its number"
-        raise ConfigError((Problem(config.file, 0, 0, "[broker]", str(error), fix),)) from None
+def _warn_if_closed(owned: OwnedSocket) -> None:
+    closed = closed_at(owned.path)
+    if closed is not None:
+        log.warning("accounts of allow_users and allow_groups cannot reach %s: chmod o+x %s", owned.path, closed)
 
 
 def _status_line(broker: Broker) -> str:

@@ -504,7 +504,7 @@ def failure_code(fault: Fault) -> str:
             return "mcp_timeout"
         case ServerError(code):
             return f"jsonrpc_{code}"
-        case InvalidArgument():
+        case InvalidArgument() | ConfigError():
             return "invalid_argument"
         case UnknownServer():
             return "unknown_server"

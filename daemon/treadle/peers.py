@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import grp
 import os
 import pwd
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 SO_PEERGROUPS: Final = 59  # linux/socket.h; the socket module has no name for it
+_MOST_GROUPS: Final = 65536  # NGROUPS_MAX of linux/limits.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +31,23 @@ class Peer:
 
 def peer_of(sock: socket.socket) -> Peer:
     """The credentials of the process that connected ``sock``. Raises ``OSError`` when the kernel has none."""
-    pid, uid, gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    groups = {gid}
-    try:
-        raw = sock.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, 1024)
-        groups.update(struct.unpack(f"{len(raw) // 4}I", raw))
-    except OSError:
-        # Kernels before 4.13: what the user database says instead.
-        with contextlib.suppress(KeyError):
-            groups.update(os.getgrouplist(pwd.getpwuid(uid).pw_name, gid))
-    return Peer(pid, uid, frozenset(groups))
+    pid, uid, gid = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return Peer(pid, uid, frozenset({gid, *_groups(sock, uid, gid)}))
+
+
+def _groups(sock: socket.socket, uid: int, gid: int) -> Iterable[int]:
+    for size in (1024, _MOST_GROUPS * 4):
+        try:
+            raw = sock.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, size)
+        except OSError as error:
+            if error.errno != errno.ERANGE:
+                break
+        else:
+            return struct.unpack(f"{len(raw) // 4}I", raw)
+    # Kernels before 4.13: what the user database says instead.
+    with contextlib.suppress(KeyError):
+        return os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
+    return ()
 
 
 class UnknownAccount(ValueError):

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
-from treadle.config import Config, default_config_paths, parse
-from treadle.errors import ConfigError, Problem
+from treadle.config import BrokerConfig, Config, Refused, ServerConfig, default_config_paths, parse
+from treadle.errors import ConfigError, Fault, Problem, explain
+from treadle.peers import Access, UnknownAccount
+
+if TYPE_CHECKING:
+    from treadle.broker import Broker
+
+log = logging.getLogger(__name__)
 
 
 def find(given: str | None, environ: Mapping[str, str]) -> str:
@@ -40,3 +49,77 @@ def load(path: str, *, strict: bool = False) -> Config:
     if strict and config.problems:
         raise ConfigError(config.problems)
     return config
+
+
+FIXED: Final = ("socket", "state_dir", "audit_log", "audit_arguments")
+"""Keys of ``[broker]`` that hold from the start of the daemon to its end."""
+
+
+def access_of(config: Config) -> Access:
+    """Who may connect. Raises :class:`ConfigError` for an account that does not exist."""
+    broker = config.broker
+    try:
+        return Access.of(broker.allow_users, broker.allow_groups, broker.admin_users)
+    except UnknownAccount as error:
+        fix = "name an account of this machine, or its number"
+        raise ConfigError((Problem(config.file, 0, 0, "[broker]", str(error), fix),)) from None
+
+
+class Reloader:
+    """Takes a running broker over to what its configuration file says now: all of it, or nothing.
+
+    ``check`` raises the fault for which a server would be refused before anything is spawned; ``apply`` is told
+    the new configuration, and who may connect, once the servers have gone over.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        broker: Broker,
+        *,
+        check: Callable[[ServerConfig], object],
+        apply: Callable[[Config, Access], None],
+    ) -> None:
+        self._started = config
+        self._broker = broker
+        self._check = check
+        self._apply = apply
+        self._one_at_a_time = asyncio.Lock()
+
+    async def reload(self) -> dict[str, Any]:
+        """Read the file again and go over to it.
+
+        Returns what became of each server (``added``, ``changed``, ``removed``, ``unchanged``; see
+        :meth:`Broker.replace`), and in ``needs_restart`` the keys that changed and wait for the next start of the
+        daemon. Raises :class:`ConfigError` with all that is wrong, and nothing has changed then.
+        """
+        async with self._one_at_a_time:
+            config = load(self._started.file, strict=True)
+            access = access_of(config)
+            self._check_servers(config)
+            done: dict[str, Any] = dict(await self._broker.replace(config))
+            self._apply(config, access)
+            done["needs_restart"] = waiting = changes(self._started.broker, config.broker)
+        told = ", ".join(f"{len(done[key])} {key}" for key in ("added", "changed", "removed", "unchanged"))
+        log.info("reloaded %s: %s", config.file, told)
+        if waiting:
+            log.warning("a restart of the daemon is needed for what changed in %s", ", ".join(waiting))
+        return done
+
+    def _check_servers(self, config: Config) -> None:
+        running = {supervisor.name: supervisor.config for supervisor in self._broker.servers}
+        problems = []
+        for entry in config.servers:
+            if isinstance(entry, Refused) or not entry.enabled or running.get(entry.name) == entry:
+                continue
+            try:
+                self._check(entry)
+            except Fault as fault:
+                problems.append(Problem(config.file, 0, 0, f"[mcp.{entry.name}]", explain(fault), ""))
+        if problems:
+            raise ConfigError(tuple(problems))
+
+
+def changes(before: BrokerConfig, after: BrokerConfig) -> list[str]:
+    """The keys of :data:`FIXED` that differ, as ``broker.socket``."""
+    return [f"broker.{key}" for key in FIXED if getattr(before, key) != getattr(after, key)]

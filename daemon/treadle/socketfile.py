@@ -12,15 +12,22 @@ import fcntl
 import os
 import socket
 import stat
-from collections.abc import MutableMapping
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from treadle.errors import Fault
 
 PATH_LIMIT: Final = 107
 """Bytes of a Unix socket path that the kernel takes, its terminator aside."""
+
+BACKLOG: Final = 1024
+"""Clients that may wait for their accept."""
+
+_PRIVATE: Final = 0o600
+_FOR_ALL: Final = 0o666
+_HOLDER_S: Final = 0.5  # how long a daemon that has just taken the lock may need to say who it is
 
 
 @dataclass(eq=False)
@@ -43,37 +50,61 @@ class OwnedSocket:
     lock: int | None
     inode: tuple[int, int] | None
 
+    def admit(self, *, others: bool) -> None:
+        """Let other accounts reach the socket, or not; one that the service manager passed is its business.
+
+        Raises ``OSError``.
+        """
+        if self._is_ours:
+            os.chmod(self.path, _FOR_ALL if others else _PRIVATE)
+
     def release(self) -> None:
         """Close the socket and remove its file if it is still ours; the lock goes last, its file stays."""
         self.sock.close()
         if self.lock is None:
             return
         with contextlib.suppress(OSError):
-            found = os.lstat(self.path)
-            if (found.st_dev, found.st_ino) == self.inode:
+            if self._is_ours:
                 os.unlink(self.path)
+        with contextlib.suppress(OSError):
+            os.ftruncate(self.lock, 0)
         os.close(self.lock)
 
+    @property
+    def _is_ours(self) -> bool:
+        if self.lock is None:
+            return False
+        found = os.lstat(self.path)
+        return (found.st_dev, found.st_ino) == self.inode
 
-def claim(path: str, *, mode: int = 0o600, directory_mode: int = 0o700) -> OwnedSocket:
+
+def claim(path: str, *, others: bool = False) -> OwnedSocket:
     """Bind and listen at ``path``, holding its lock.
 
-    The socket never has more permissions than ``mode``, not even for a moment. A missing directory is made with
-    ``directory_mode``. Raises :class:`SocketRefused` for a path that is too long, a directory that others may
-    write to, a file that is no socket, a socket of another owner, and a path that another daemon holds.
+    The socket has mode 0600 (with ``others`` 0666: then the peers' credentials decide alone), whatever the umask,
+    and is never more open, not even for a moment. A missing directory is made, with mode 0700 (0711). Raises
+    :class:`SocketRefused` for a path that is too long, a directory where others could replace the socket, a file
+    that is no socket, a socket of another owner, and a path that another daemon holds.
     """
+    path = os.path.abspath(path)
     size = len(os.fsencode(path))
     if size > PATH_LIMIT:
         raise SocketRefused(
             path, f"the path has {size} bytes, a Unix socket takes {PATH_LIMIT}; choose a shorter one"
         )
-    if not os.path.isabs(path):
-        path = os.path.abspath(path)
-    _check_directory(path, directory_mode)
+    directory = os.path.dirname(path)
+    try:
+        _make(directory, 0o711 if others else 0o700)
+        for above in _above(path):
+            problem = _unsafe(above, is_own=above in (directory, os.path.realpath(directory)))
+            if problem is not None:
+                raise SocketRefused(path, problem)
+    except OSError as error:
+        raise SocketRefused(path, f"its directory cannot be used: {error.strerror}: {error.filename}") from None
     lock = _lock(path)
     try:
         _clear(path)
-        sock = _bind(path, mode)
+        sock = _bind(path, _FOR_ALL if others else _PRIVATE)
     except BaseException:
         os.close(lock)
         raise
@@ -81,47 +112,86 @@ def claim(path: str, *, mode: int = 0o600, directory_mode: int = 0o700) -> Owned
     return OwnedSocket(path, sock, lock, (found.st_dev, found.st_ino))
 
 
-def _check_directory(path: str, mode: int) -> None:
-    directory = os.path.dirname(path)
-    try:
-        parent = os.path.dirname(directory)
-        Path(parent).mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            # The umask may only take permissions away; chmod gives exactly what was meant.
-            os.mkdir(directory, mode & 0o700)
-            os.chmod(directory, mode)
-        found = os.stat(directory)
-    except OSError as error:
-        raise SocketRefused(path, f"its directory cannot be used: {error.strerror}: {error.filename}") from None
+def closed_at(path: str) -> str | None:
+    """The first directory above ``path`` through which other accounts cannot pass; None when they can reach it."""
+    for directory in sorted(_above(path), key=len):
+        if not os.stat(directory).st_mode & stat.S_IXOTH:
+            return directory
+    return None
+
+
+def _make(directory: str, mode: int) -> None:
+    """Make a missing directory, and those above it, with exactly ``mode``, whatever the umask."""
+    if os.path.lexists(directory):
+        return
+    _make(os.path.dirname(directory), mode)
+    with contextlib.suppress(FileExistsError):
+        # Private at first: the umask may only take permissions away, chmod gives what was meant.
+        os.mkdir(directory, 0o700)
+        os.chmod(directory, mode)
+
+
+def _above(path: str) -> set[str]:
+    """The directories whose owners decide what ``path`` is, by its names and by where symbolic links lead."""
+    return {*_parents(path), *_parents(os.path.join(os.path.realpath(os.path.dirname(path)), "x"))}
+
+
+def _parents(path: str) -> Iterator[str]:
+    while (parent := os.path.dirname(path)) != path:
+        yield parent
+        path = parent
+
+
+def _unsafe(directory: str, *, is_own: bool) -> str | None:
+    """Why somebody else could replace what lies in ``directory``; ``is_own`` of the socket's own one."""
+    found = os.stat(directory)
     if not stat.S_ISDIR(found.st_mode):
-        raise SocketRefused(path, f"{directory} is not a directory")
+        return f"{directory} is not a directory"
+    if directory == "/":
+        return None
     if found.st_uid not in (0, os.geteuid()):
-        raise SocketRefused(path, f"the directory {directory} belongs to uid {found.st_uid}, who could replace it")
-    if found.st_mode & 0o022:
-        raise SocketRefused(
-            path,
+        return f"the directory {directory} belongs to uid {found.st_uid}, who could replace it"
+    # Above, the group is that of a user alone on many systems; and in a sticky directory only owners rename.
+    writable = found.st_mode & (0o022 if is_own else 0o002)
+    if writable and (is_own or not found.st_mode & stat.S_ISVTX):
+        return (
             f"others may write to the directory {directory} (mode {stat.S_IMODE(found.st_mode):04o}) and could "
-            f"replace the socket; use a directory of its own, mode 0700",
+            f"replace the socket; use a directory of its own, mode 0700"
         )
+    return None
 
 
 def _lock(path: str) -> int:
     lock_path = f"{path}.lock"
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         lock = os.open(lock_path, flags, 0o600)
     except OSError as error:
         raise SocketRefused(path, f"its lock {lock_path} cannot be opened: {error.strerror}") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        holder = os.pread(lock, 64, 0).decode("ascii", "replace").strip()
+        os.fchmod(lock, 0o600)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError:
+        holder = _holder(lock)
         os.close(lock)
-        who = f"the daemon with pid {holder}" if holder else "another daemon"
-        raise SocketRefused(path, f"{who} holds it; stop that one first (treadle shutdown)") from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        raise SocketRefused(path, f"{holder} holds it; stop that one first (treadle shutdown)") from None
+    except OSError as error:
+        os.close(lock)
+        raise SocketRefused(path, f"its lock {lock_path} cannot be taken: {error.strerror}") from None
     return lock
+
+
+def _holder(lock: int) -> str:
+    """Who holds the lock. It says so right after it took it, so that there may be a moment to wait."""
+    deadline = time.monotonic() + _HOLDER_S
+    while time.monotonic() < deadline:
+        pid = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
+        if pid.isdigit() and os.path.exists(f"/proc/{pid}"):
+            return f"the daemon with pid {pid}"
+        time.sleep(0.01)
+    return "another daemon"
 
 
 def _clear(path: str) -> None:
@@ -139,9 +209,12 @@ def _clear(path: str) -> None:
         raise SocketRefused(path, f"the socket there belongs to uid {found.st_uid}")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
         answer = probe.connect_ex(path)
-    if answer not in (errno.ECONNREFUSED, errno.ENOENT):
+    if answer in (0, errno.EAGAIN):
         # It accepts, or its backlog is full: somebody listens without our lock.
         raise SocketRefused(path, "another program listens there; stop it or choose another path")
+    if answer not in (errno.ECONNREFUSED, errno.ENOENT):
+        reason = f"it cannot be told whether the socket there is in use ({os.strerror(answer)}); remove it"
+        raise SocketRefused(path, reason)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
@@ -153,38 +226,8 @@ def _bind(path: str, mode: int) -> socket.socket:
         os.fchmod(sock.fileno(), mode)
         sock.bind(path)
         os.chmod(path, mode)
-        sock.listen(1024)
+        sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
         raise SocketRefused(path, error.strerror or str(error)) from None
     return sock
-
-
-def passed_socket(environ: MutableMapping[str, str], *, name: str = "treadle") -> OwnedSocket | None:
-    """The listening socket that a service manager passed (``LISTEN_FDS``), or None.
-
-    With ``LISTEN_FDNAMES``, the one called ``name`` or ``treadle.socket``; else the first. The variables are
-    removed from ``environ``, so that no child believes they are meant for it. Never unlinked, never locked by us.
-    Raises :class:`SocketRefused` when what was passed is no listening Unix stream socket.
-    """
-    pid, count = environ.pop("LISTEN_PID", ""), environ.pop("LISTEN_FDS", "")
-    names = environ.pop("LISTEN_FDNAMES", "").split(":")
-    if pid != str(os.getpid()) or not count.isdigit() or int(count) < 1:
-        return None
-    wanted = [
-        index for index in range(int(count)) if index < len(names) and names[index] in (name, f"{name}.socket")
-    ]
-    fd = 3 + (wanted[0] if wanted else 0)
-    for number in range(3, 3 + int(count)):
-        os.set_inheritable(number, False)
-    try:
-        sock = socket.socket(fileno=fd)
-    except OSError as error:
-        raise SocketRefused(
-            f"fd {fd}", f"what the service manager passed is no socket: {error.strerror}"
-        ) from None
-    listening = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-    if sock.family != socket.AF_UNIX or sock.type != socket.SOCK_STREAM or not listening:
-        raise SocketRefused(f"fd {fd}", "what the service manager passed is no listening Unix stream socket")
-    sock.setblocking(False)
-    return OwnedSocket(sock.getsockname() or f"fd {fd}", sock, None, None)
