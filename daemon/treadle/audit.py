@@ -1,4 +1,4 @@
-"""The audit log: one JSON line a call (floor 6; configuration page, ``audit_log``).
+"""The audit log: one JSON line a call (floor 4; configuration page, ``audit_log``).
 
 The loop only notes what happened; a thread makes the lines and writes them, in batches. The values of arguments
 are written under ``audit_arguments`` alone.
@@ -13,7 +13,8 @@ import time
 from typing import Any, Final, NamedTuple
 
 from treadle.background import Background
-from treadle.errors import CallFault, Fault, failure_code
+from treadle.config import Config
+from treadle.errors import CallFault, ConfigError, Fault, Problem, failure_code
 from treadle.logs import utc
 from treadle.peers import Peer
 from treadle.text import cap
@@ -131,6 +132,19 @@ class Audit:
         fresh = self._open()
         os.close(self._file)
         self._file = fresh
+
+
+def open_audit(config: Config) -> Audit | None:
+    """The audit log that ``config`` asks for. Raises :class:`ConfigError` when its file cannot be written."""
+    broker = config.broker
+    if broker.audit_log is None:
+        return None
+    try:
+        return Audit(broker.audit_log, arguments=broker.audit_arguments)
+    except OSError as error:
+        what = f"{broker.audit_log} cannot be written: {error.strerror}"
+        fix = "make its directory, and let the daemon's user write there"
+        raise ConfigError((Problem(config.file, 0, 0, "[broker] audit_log", what, fix),)) from None
 
 
 def line_of(entry: Entry) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Final, Protocol
 
 from treadle import answers
+from treadle.audit import Audit
 from treadle.broker import Broker
 from treadle.errors import CallTimedOut, Fault, InvalidArgument, UnknownServer
+from treadle.peers import Peer
 from treadle.supervisor import Call
 from treadle.wire.messages import CallResult, Content
 from treadle_client.frames import Frame
@@ -19,6 +22,14 @@ NAMESPACE: Final = "mcp"
 class Caller(Protocol):
     """Who waits for the answers of calls."""
 
+    @property
+    def audit(self) -> Audit | None:
+        """Where calls are taken down."""
+
+    @property
+    def peer(self) -> Peer | None:
+        """Who it is."""
+
     def forget(self, call: SocketCall) -> bool:
         """Take a settled call off the list; False when nobody is to be told any more."""
 
@@ -29,20 +40,25 @@ class Caller(Protocol):
 class SocketCall(Call):
     """A ``call`` or ``cap_call`` (``kind``) of a connection, under the id of its frame."""
 
-    __slots__ = ("caller", "frame_id", "kind")
+    __slots__ = ("caller", "frame_id", "kind", "server")
 
     def __init__(
-        self, caller: Caller, frame_id: int, kind: str, tool: str, timeout_ms: int, content: Content
+        self, caller: Caller, frame_id: int, kind: str, server: str, tool: str, timeout_ms: int, content: Content
     ) -> None:
         super().__init__(tool, b"", timeout_ms, content)
         self.caller = caller
+        self.server = server
         self.frame_id = frame_id
         self.kind = kind
 
     def deliver(self, outcome: CallResult | Fault) -> None:
-        """Answer the client, if it is still there."""
-        if self.caller.forget(self):
-            self.caller.send(answer(self.kind, self.frame_id, outcome))
+        """Take the call down, and answer the client if it is still there."""
+        caller = self.caller
+        if caller.audit is not None:
+            seconds = time.perf_counter() - self.started if self.started else 0.0
+            caller.audit.note(caller.peer, self.server, self.tool, outcome, seconds, self.arguments)
+        if caller.forget(self):
+            caller.send(answer(self.kind, self.frame_id, outcome))
 
 
 def answer(kind: str, frame_id: int, outcome: CallResult | Fault) -> bytes:
@@ -70,7 +86,7 @@ def _read(frame: Frame, caller: Caller, broker: Broker) -> tuple[str, dict[str, 
     arguments = _arguments(frame, body, "body")
     timeout_ms = answers.whole(body, "timeout_ms") or 0
     content = answers.content_of(body) or _content(broker, server)
-    return server, arguments, SocketCall(caller, frame.id, frame.kind, tool, timeout_ms, content)
+    return server, arguments, SocketCall(caller, frame.id, frame.kind, server, tool, timeout_ms, content)
 
 
 def _read_capability(frame: Frame, caller: Caller, broker: Broker) -> tuple[str, dict[str, Any], SocketCall]:
@@ -89,8 +105,19 @@ def _read_capability(frame: Frame, caller: Caller, broker: Broker) -> tuple[str,
         raise CallTimedOut(0, "not_sent")
     if budget_ms is not None and config is not None:
         budget_ms = min(budget_ms, config.call_timeout_ms)
-    call = SocketCall(caller, frame.id, frame.kind, tool, budget_ms or 0, _content(broker, server))
+    call = SocketCall(caller, frame.id, frame.kind, server, tool, budget_ms or 0, _content(broker, server))
     return server, arguments, call
+
+
+def note_refusal(frame: Frame, caller: Caller, refusal: Fault) -> None:
+    """Take down a frame of :data:`KINDS` that was refused before it was a call, with the names that it has."""
+    if caller.audit is not None:
+        body = frame.body
+        inner = body.get("args")
+        server = body.get("server", body.get("cap"))
+        tool = body.get("tool", inner.get("tool") if type(inner) is dict else None)
+        server, tool = (name if type(name) is str else "" for name in (server, tool))
+        caller.audit.note(caller.peer, server, tool, refusal, 0.0, b"")
 
 
 def _arguments(frame: Frame, body: dict[str, Any], where: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import treadle
 from treadle import answers, calls
+from treadle.audit import Audit
 from treadle.calls import SocketCall
 from treadle.errors import Denied, Fault, InvalidArgument, Overloaded, Unavailable
 from treadle.peers import Peer, peer_of
@@ -159,7 +160,14 @@ class Connection(FrameStream):
                 self.listener.in_flight += 1
                 self._broker.call(server, arguments, call)
                 return
+        self._service.count_refusal(refusal)
+        calls.note_refusal(frame, self, refusal)
         self.send(calls.answer(frame.kind, frame.id, refusal))
+
+    @property
+    def audit(self) -> Audit | None:
+        """Where calls are taken down."""
+        return self.listener.audit
 
     def forget(self, call: SocketCall) -> bool:
         """Take a settled call off the list; False when the client has gone and nobody is to be told."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from treadle import budgets, evidence
+from treadle.audit import open_audit
 from treadle.broker import Broker
 from treadle.census import Row
 from treadle.client import Client
@@ -115,6 +116,7 @@ class Daemon:
     async def _serve(self, owned: OwnedSocket, on_ready: Callable[[Broker], None]) -> list[Row]:
         """From the first server's start to the last proof. Whatever goes wrong on the way: all are retired."""
         custody = self._custody
+        audit = open_audit(self._config)
         broker = Broker(self._config, self._make_client)
         self._listener = listener = Listener(
             broker,
@@ -124,6 +126,7 @@ class Daemon:
             reload=lambda: self._reload(reloader),
             on_drain=lambda: self._begin_drain(owned),
             on_shutdown=self._stop.set,
+            audit=audit,
         )
         reloader = Reloader(
             self._config,
@@ -149,6 +152,8 @@ class Daemon:
             self._begin_drain(owned)
             rows = await broker.shutdown()
             await listener.close()
+            if audit is not None:
+                audit.close()
         return await self._insist(broker, rows)
 
     async def _insist(self, broker: Broker, rows: list[Row]) -> list[Row]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
+from treadle.audit import Audit
 from treadle.broker import Broker
 from treadle.connection import Connection
 from treadle.decoding import Decoder
@@ -61,8 +62,10 @@ class Listener:
         on_drain: Callable[[], None],
         on_shutdown: Callable[[], None],
         bounds: Bounds | None = None,
+        audit: Audit | None = None,
     ) -> None:
         self.access = access
+        self.audit = audit
         self.bounds = bounds or Bounds()
         self.in_flight = 0
         self.connections: set[Connection] = set()

@@ -1,4 +1,4 @@
-"""The daemon's log: text or JSON lines on standard error, with priorities where that is the journal (floor 6).
+"""The daemon's log: text or JSON lines on standard error, with priorities where that is the journal (floor 3).
 
 A record never makes the event loop wait: a thread writes it. The name of the server that a record is about is the
 field ``server``.

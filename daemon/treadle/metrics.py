@@ -1,4 +1,4 @@
-"""The counters as OpenMetrics text, and an HTTP listener for them on the loopback interface (floor 6).
+"""The counters as OpenMetrics text, and an HTTP listener for them on the loopback interface (floor 5).
 
 Format: OpenMetrics 1.0 (https://github.com/prometheus/OpenMetrics). The text is made of the shape ``status`` of
 the socket page, as it is with ``processes``. The label ``tool`` takes only names of a server's listing, 256 of

@@ -12,6 +12,7 @@ from typing import Any, Final
 import treadle
 from treadle import answers
 from treadle.broker import Broker, shutdown_body
+from treadle.errors import Fault, failure_code
 from treadle.wire.interchange import RESULT_LIMIT
 
 DEFAULT_LOG_BYTES: Final = 65536
@@ -44,6 +45,7 @@ class Service:
         self._connections = connections
         self._on_drain = on_drain
         self._on_shutdown = on_shutdown
+        self._refusals: dict[str, int] = {}
         self._started = time.time()
         self._started_loop = asyncio.get_running_loop().time()
 
@@ -66,9 +68,15 @@ class Service:
                 "connections": self._connections(),
                 "in_flight": broker.in_flight,
                 "containment": self._containment,
+                **({"refusals": dict(self._refusals)} if processes else {}),
             },
             "servers": [supervisor.row(processes=processes) for supervisor in chosen],
         }
+
+    def count_refusal(self, refusal: Fault) -> None:
+        """A call was refused before it reached a server."""
+        code = failure_code(refusal)
+        self._refusals[code] = self._refusals.get(code, 0) + 1
 
     async def shutdown(self, within_ms: int | None) -> dict[str, Any]:
         """Shut the broker down; the daemon exits once the caller has its answer."""

@@ -11,7 +11,7 @@ from treadle.cli.codes import OK, USAGE
 from treadle.cli.options import Options
 from treadle.config import Config
 from treadle.errors import ConfigError, Problem
-from treadle.reload import find, load
+from treadle.reload import access_of, find, load
 
 
 @click.command()
@@ -48,8 +48,6 @@ def command(options: Options, file: str | None, config_path: str | None) -> int:
 
 def accounts(config: Config) -> tuple[Problem, ...]:
     """What is wrong with the users and groups of ``[broker]``: only this machine can tell."""
-    from treadle.daemon import access_of
-
     try:
         access_of(config)
     except ConfigError as error:
