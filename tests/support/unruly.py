@@ -122,9 +122,17 @@ def family(daemon: Daemon) -> list[procfs.Process]:
 
 
 def guard_of(daemon: Daemon) -> int:
-    """The pid of the daemon's guard."""
-    (found,) = (child.pid for child in procfs.children(daemon.pid) if b"treadle-guard" in command_line(child.pid))
-    return found
+    """The pid of the daemon's guard; waits for one that is being started."""
+    found: list[int] = []
+
+    def look() -> bool:
+        children = procfs.children(daemon.pid)
+        found[:] = [child.pid for child in children if child.alive and b"treadle-guard" in command_line(child.pid)]
+        return bool(found)
+
+    until(look, "a guard")
+    (guard,) = found
+    return guard
 
 
 def command_line(pid: int) -> bytes:

@@ -1,0 +1,179 @@
+"""What the daemon does when its own protection cannot be had, and when its own start goes wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import unruly
+from support.daemon import Daemon, toml
+from support.unruly import STUBBORN, scripted, until
+from treadle import procfs
+
+SERVER = {"command": scripted()}
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    """A daemon that is not started yet, with one server."""
+    made = Daemon(tmp_path, toml({"one": SERVER}))
+    yield made
+    if made.process is not None:
+        made.stop()
+    assert made.leftovers() == []
+
+
+def patched(code: str) -> tuple[str, ...]:
+    """``treadle`` with something of it replaced."""
+    return (sys.executable, "-c", f"{code}\nfrom treadle.cli import main\nmain()")
+
+
+def serves(daemon: Daemon) -> None:
+    daemon.start()
+    with daemon.client() as client:
+        assert client.call("one", "echo", {"text": "served"}).text == "served"
+    assert daemon.stop() == 0
+    assert "Traceback" not in daemon.log()
+
+
+def test_without_a_state_directory_service_goes_on_and_what_is_missing_is_said(daemon: Daemon) -> None:
+    daemon.config.write_text(toml({"one": SERVER}, {"state_dir": "/proc/treadle-nowhere"}))
+    serves(daemon)
+    log = daemon.log()
+    assert "ERROR cannot make the state directory /proc/treadle-nowhere" in log
+    assert "ERROR cannot write the custody record /proc/treadle-nowhere/" in log
+    assert "what its servers leave will not be found" in log
+    assert "ERROR one: runs in /, cannot make /proc/treadle-nowhere/servers/one" in log
+    assert log.count("cannot write the custody record") == 1
+
+
+def test_a_full_disk_costs_the_record_alone(daemon: Daemon, tmp_path: Path) -> None:
+    state = tmp_path / "full"
+    state.mkdir()
+    fill = f"mount -t tmpfs -o size=16k,mode=700 none {state} && head -c 1M /dev/zero >{state}/filler"
+    unshare = ("unshare", "--mount", "/bin/sh", "-c", f'{fill} 2>/dev/null; exec "$@"', "sh")
+    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no mount namespace can be made here")
+    daemon.config.write_text(toml({"one": SERVER}, {"state_dir": str(state)}))
+    daemon.program = (*unshare, *daemon.program)
+    serves(daemon)
+    assert "cannot write the custody record" in daemon.log()
+    assert "No space left on device" in daemon.log()
+
+
+def test_without_a_guard_service_goes_on_and_what_is_missing_is_said(daemon: Daemon) -> None:
+    daemon.program = patched(
+        "from treadle.custody import Guard\n"
+        "def start(record): raise BlockingIOError(11, 'Resource temporarily unavailable')\n"
+        "Guard.start = start"
+    )
+    serves(daemon)
+    assert "ERROR no guard runs: Resource temporarily unavailable" in daemon.log()
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("file", "it, or a directory above it, is a file"),
+        ("below a file", "it, or a directory above it, is a file"),
+        ("foreign", "it belongs to another account (uid 12345)"),
+        ("open", "other accounts can write to it"),
+    ],
+)
+def test_a_state_directory_that_must_not_be_used_ends_the_start_with_one_message(
+    daemon: Daemon, tmp_path: Path, kind: str, message: str
+) -> None:
+    state = tmp_path / "bad"
+    if kind in ("file", "below a file"):
+        state.write_text("")
+        state = state / "below" if kind == "below a file" else state
+    else:
+        state.mkdir()
+        if kind == "open":
+            state.chmod(0o777)
+        elif os.geteuid() == 0:
+            os.chown(state, 12345, -1)
+        else:
+            pytest.skip("only root can give a directory away")
+    daemon.config.write_text(toml({"one": SERVER}, {"state_dir": str(state)}))
+    done = daemon.cli("serve", "--config", str(daemon.config))
+    assert done.returncode == 2
+    assert f"the state directory {state} cannot be used: {message}" in done.stderr
+    assert "state_dir" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("cannot be used: ") == 1
+    assert daemon.leftovers() == []
+    assert not Path(daemon.socket).exists()
+
+
+def test_an_error_of_the_start_itself_still_retires_every_server_that_was_begun(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    daemon.config.write_text(
+        toml({"one": SERVER, "stubborn": {"command": scripted(STUBBORN), "stop_timeout_ms": 300}})
+    )
+    daemon.program = patched(
+        "import asyncio\n"
+        "from treadle.listener import Listener\n"
+        "async def serve(self, sock):\n"
+        "    await self.broker.settled()\n"
+        "    raise RuntimeError('made to fail')\n"
+        "Listener.serve = serve"
+    )
+    with daemon.log_path.open("ab") as log:
+        command = [*daemon.program, "serve", "--config", str(daemon.config)]
+        status = subprocess.run(command, env=daemon.environ, stderr=log, timeout=20, check=False).returncode
+    assert status != 0
+    log_text = daemon.log()
+    assert "made to fail" in log_text
+    assert "one: retired: exited with status 0 after its stdin was closed" in log_text
+    assert "stubborn: retired: killed by SIGKILL" in log_text
+    assert daemon.leftovers() == []
+    assert list((daemon.state / "treadle").glob("record-*")) == []
+
+
+def test_an_end_that_cannot_be_proven_is_named_kept_in_the_record_and_left_to_the_guard(daemon: Daemon) -> None:
+    # Nothing short of the kernel makes a process unkillable: the daemon is made to see one more descendant.
+    daemon.program = patched(
+        "from treadle import tree\n"
+        "from treadle.tree import Custody, Drain\n"
+        "async def drain(self, incarnation, within=0): return Drain(False, 'sweep', 0)\n"
+        "Custody.drain = drain"
+    )
+    daemon.start()
+    unruly.settle(daemon)
+    guard = unruly.guard_of(daemon)
+    with daemon.client() as client:
+        done = client.shutdown()
+    (row,) = done["servers"]
+    assert done["confirmed"] is False
+    assert row["error"] == "retirement_unconfirmed"
+    assert (row["evidence"]["kind"], row["evidence"]["drained"]) == ("exited", False)
+    assert daemon.process is not None
+    assert daemon.process.wait(10) == 8
+    last = daemon.log().splitlines()[-1]
+    assert "one: NOT CONFIRMED" in last
+    assert "descendants still alive" in last
+    assert len(list((daemon.state / "treadle").glob("record-*"))) == 1
+    until(lambda: (seen := procfs.read(guard)) is None or not seen.alive, "the guard's end")
+
+
+def test_shutdown_exits_with_8_and_names_the_server_when_an_end_is_not_proven(daemon: Daemon) -> None:
+    daemon.program = patched(
+        "from treadle.tree import Custody, Drain\n"
+        "async def drain(self, incarnation, within=0): return Drain(False, 'sweep', 0)\n"
+        "Custody.drain = drain"
+    )
+    daemon.start()
+    unruly.settle(daemon)
+    done = daemon.cli("shutdown")
+    assert done.returncode == 8
+    assert "one" in done.stdout
+    assert "NOT CONFIRMED" in done.stdout
+    assert daemon.process is not None
+    assert daemon.process.wait(10) == 8
