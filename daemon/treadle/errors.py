@@ -334,7 +334,7 @@ class TooManyTools(GenerationRefused):
 
 @dataclass(eq=False)
 class SurfaceTooLarge(GenerationRefused):
-    """The surface takes ``size`` bytes of UTF-8 after every cut."""
+    """The surface takes ``size`` bytes of UTF-8 after every cut, or more where it was not worth writing out."""
 
     size: int
     server: str = ""
@@ -468,8 +468,8 @@ def explain(fault: Fault) -> str:
             return f"server {server}: no module is generated from {count} tools, the limit is 256; see tools.allow"
         case SurfaceTooLarge(size, server):
             return (
-                f"server {server}: no module is generated, its surface would take {size} bytes and the limit is "
-                "65536; see tools.allow"
+                f"server {server}: no module is generated, its surface would take at least {size} bytes and the "
+                "limit is 65536; see tools.allow"
             )
         case SanitizerBreach(detail, server):
             return f"server {server}: no module is generated, text of the server would pass as code: {detail}"
@@ -516,6 +516,8 @@ def failure_code(fault: Fault) -> str:
             return "shutting_down"
         case Denied():
             return "denied"
+        case ConfigError():
+            return "bad_config"
         case TooLarge():
             return "too_large"
         case (

@@ -31,4 +31,6 @@ def command(options: Options) -> int:
         rows += [(key, row["name"], evidence.of_row(row)) for key in ("changed", "removed") for row in done[key]]
         rows += [("unchanged", name, "") for name in done["unchanged"]]
         output.table(rows)
+        if waiting := done.get("needs_restart"):
+            output.note(f"treadle: restart the daemon for what changed in {', '.join(waiting)}")
     return UNCONFIRMED if any("error" in row for row in stopped) else OK
