@@ -18,7 +18,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from support.daemon import DEMO, Daemon
+from support.daemon import DEMO, Daemon, toml
 
 from .conftest import Serve
 
@@ -48,7 +48,7 @@ class Terminal:
     @property
     def text(self) -> str:
         """All that was shown, without the escape sequences."""
-        return _ESCAPE.sub("", self.raw)
+        return _ESCAPE.sub("", self.raw.replace("\x1b[H", "\n"))  # a screen begins at its home
 
     def wait_for(self, pattern: str) -> str:
         """Read until ``pattern`` was shown; returns what it matched."""
