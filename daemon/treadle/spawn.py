@@ -23,6 +23,7 @@ from treadle.text import quote
 
 PIPE_BYTES: Final = 256 * 1024
 """Wanted pipe size. Bigger ones gain nothing measurable, and the kernel budgets 64 MiB of pipes for each user."""
+_SHELL_VARIABLES: Final = ("PWD", "OLDPWD", "SHLVL")
 GRACE_CPU_S: Final = 2
 """Seconds between SIGXCPU and the kernel's SIGKILL."""
 
@@ -165,6 +166,10 @@ def command_line(program: str, launch: Launch, cgroup_procs: str | None, rlimits
             steps.append(f"ulimit -S -t {value} && ulimit -H -t {value + GRACE_CPU_S}")
         else:
             steps.append(f"ulimit -{letter} {value}")
+    if steps:
+        # Shells export what they find out themselves: it is no part of the server's environment.
+        own = [name for name in _SHELL_VARIABLES if name not in launch.env]
+        steps += [f"unset {' '.join(own)}"] if own else []
     shell = ["/bin/sh", "-c", " && ".join([*steps, 'exec "$@"']), cgroup_procs or "sh"] if steps else []
     # The signal is tied to the thread that spawned: anywhere but in the main thread it would come too early.
     death = parent_death_prefix() if threading.current_thread() is threading.main_thread() else ()

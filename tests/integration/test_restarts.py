@@ -59,6 +59,7 @@ def test_two_hundred_crashes_leave_nothing_behind_in_the_daemon(tmp_path: Path) 
             until(lambda: client.status("crash")["servers"][0]["restarts"] >= times, f"{times} restarts", 60)
             client.stop("crash")
 
+        client.ping()
         before = measure(daemon)
         client.start("crash")
         crashed(50)
@@ -154,7 +155,7 @@ def test_a_call_to_a_server_in_backoff_fails_at_once_and_reaches_no_incarnation(
         with pytest.raises(ServerUnavailable):
             client.call("crash", "exit", {"code": 3, "text": "first"})
         until(lambda: daemon.server("crash")["state"] == "backoff", "the backoff")
-        with pytest.raises(ServerUnavailable, match="backoff.*status 3") as caught:
+        with pytest.raises(ServerUnavailable, match=r"backoff.*status 3") as caught:
             client.call("crash", "echo", {"text": "second"})
         assert caught.value.outcome == "not_sent"
         assert client.start("crash")["state"] == "ready"

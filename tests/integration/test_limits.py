@@ -1,0 +1,62 @@
+"""The limits of a server through the real daemon, where no cgroup controller is delegated: resource limits."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from support import unruly
+from treadle_client import ServerUnavailable
+
+from .conftest import Serve
+
+PROBE = [sys.executable, "-I", "-S", str(Path(unruly.__file__).with_name("probe_server.py"))]
+
+
+def test_memory_mb_bounds_what_a_process_can_allocate(serve: Serve) -> None:
+    daemon = serve({"bounded": {"command": PROBE, "limits": {"memory_mb": 64}}, "free": {"command": PROBE}})
+    with daemon.client() as client:
+        refused = client.call("bounded", "allocate", {"mib": 100})
+        assert refused.is_error
+        assert "MemoryError" in refused.text
+        assert client.call("bounded", "allocate", {"mib": 16}).text == "16 MiB"
+        assert client.call("free", "allocate", {"mib": 100}).text == "100 MiB"
+
+
+def test_open_files_bounds_the_descriptors_of_a_process(serve: Serve) -> None:
+    daemon = serve({"bounded": {"command": PROBE, "limits": {"open_files": 32}}, "free": {"command": PROBE}})
+    with daemon.client() as client:
+        refused = client.call("bounded", "open_files", {"number": 40})
+        assert refused.is_error
+        assert "Too many open files" in refused.text
+        assert client.call("bounded", "open_files", {"number": 20}).text == "20 files"
+        assert client.call("free", "open_files", {"number": 40}).text == "40 files"
+
+
+def test_cpu_seconds_ends_a_process_that_burns_more_and_the_reason_names_the_signal(serve: Serve) -> None:
+    daemon = serve({"bounded": {"command": PROBE, "limits": {"cpu_seconds": 1}}})
+    with daemon.client() as client, pytest.raises(ServerUnavailable, match="SIGXCPU"):
+        client.call("bounded", "spin", timeout=20)
+    assert daemon.server("bounded")["evidence"]["signal"] == "SIGXCPU"
+
+
+def test_what_is_not_enforced_as_asked_is_said_at_the_start(serve: Serve) -> None:
+    daemon = serve({"one": {"command": PROBE, "limits": {"memory_mb": 512, "pids": 10, "open_files": 100}}})
+    with daemon.client() as client:
+        containment = client.status()["daemon"]["containment"]
+    if containment == "cgroup":
+        pytest.skip("a cgroup is delegated to this test: everything can be enforced")
+    log = daemon.log()
+    assert "WARNING one: limits.memory_mb = 512 bounds each process by itself" in log
+    assert "WARNING one: limits.pids = 10 is not enforced" in log
+    assert "open_files" not in log
+
+
+def test_a_limit_of_one_server_bounds_no_other_and_not_the_daemon(serve: Serve) -> None:
+    daemon = serve({"bounded": {"command": PROBE, "limits": {"open_files": 32, "memory_mb": 64}}})
+    unruly.settle(daemon)
+    limits = Path(f"/proc/{daemon.pid}/limits").read_text()
+    own = Path("/proc/self/limits").read_text()
+    assert limits == own
