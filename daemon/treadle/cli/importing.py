@@ -74,25 +74,35 @@ def convert(entry: Entry, taken: Collection[str]) -> Table | Skipped:
     own = entry.table
     kind = own.get("type", own.get("transport", "stdio"))
     url = own.get("url", own.get("serverUrl", own.get("httpUrl")))
-    command = own.get("command")
-    if not isinstance(command, str) or not command:
-        if isinstance(command, list) and command and all(isinstance(word, str) for word in command):
-            command, own = command[0], {**own, "args": [*command[1:], *own.get("args", [])]}
-        else:
-            remote = f"it is reached over {kind if kind != 'stdio' else 'http'}, Treadle runs stdio servers"
-            return Skipped(entry.name, entry.spot, remote if url or kind != "stdio" else "it has no command")
-    arguments = own.get("args", [])
-    if not isinstance(arguments, list) or not all(isinstance(word, str | int | float) for word in arguments):
-        return Skipped(entry.name, entry.spot, "its args are no list of words")
+    words = _argv(own)
+    if not words:
+        if url or kind != "stdio":
+            over = kind if isinstance(kind, str) and kind != "stdio" else "http"
+            return Skipped(entry.name, entry.spot, f"it is reached over {over}, Treadle runs stdio servers")
+        return Skipped(entry.name, entry.spot, "it has no command, or its args are no list of words")
     table = Table(suggest_name(entry.name, taken), entry.spot)
     if table.name != entry.name:
         table.notes.append(f"it was called {entry.name!r}; names here are [a-z][a-z0-9_]*")
     keys = _Keys(table, entry.inputs)
-    keys.command([command, *(str(word) for word in arguments)])
+    keys.command(words)
     keys.environment(own.get("env"), own.get("env_vars"))
     keys.rest(own)
     table.text = keys.toml()
     return _proven(table)
+
+
+def _argv(own: dict[str, Any]) -> list[str]:
+    """The command with its arguments; empty when there is none that could be run."""
+    command, arguments = own.get("command"), own.get("args")
+    words = command if isinstance(command, list) else [command]
+    if isinstance(arguments, list):
+        words = [*words, *arguments]
+    elif arguments is not None:
+        return []
+    usable = (
+        words and isinstance(words[0], str) and words[0] and all(isinstance(w, str | int | float) for w in words)
+    )
+    return [str(word) for word in words] if usable else []
 
 
 def _proven(table: Table) -> Table | Skipped:
