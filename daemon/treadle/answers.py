@@ -38,7 +38,7 @@ def failure(fault: Fault) -> dict[str, Any]:
 
 
 def result_frame(frame_id: int, value: Any) -> bytes:
-    """The ``result`` frame of a request that succeeded; becomes a failure where ``value`` cannot be carried."""
+    """The ``result`` frame of a request that succeeded; a failure where ``value``, plain JSON, is too large."""
     return _framed("result", frame_id, value)
 
 
@@ -57,7 +57,7 @@ def cap_result_frame(frame_id: int, outcome: CallResult | Fault) -> bytes:
 
 def _framed(kind: str, frame_id: int, value: Any) -> bytes:
     try:
-        frame = frames.encode(frame_id, kind, {"ok": True, "value": value})
+        frame = frames.encode(frame_id, kind, {"ok": True, "value": value}, plain=True)
     except frames.FrameTooLarge as error:
         size = error.size
     except (ValueError, TypeError, OverflowError) as error:

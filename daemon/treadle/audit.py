@@ -1,23 +1,23 @@
 """The audit log: one JSON line a call (floor 4; configuration page, ``audit_log``).
 
-The loop only notes what happened; a thread makes the lines and writes them, in batches. The values of arguments
-are written under ``audit_arguments`` alone.
+The loop makes the lines; a thread writes them, in batches. The values of arguments are written under
+``audit_arguments`` alone.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import time
-from typing import Any, Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from treadle.background import Background
 from treadle.config import Config
 from treadle.errors import CallFault, ConfigError, Fault, Problem, failure_code
 from treadle.logs import utc
 from treadle.peers import Peer
-from treadle.text import cap
 from treadle.wire.messages import CallResult
 
 log = logging.getLogger(__name__)
@@ -33,18 +33,26 @@ MOST_ARGUMENT_BYTES: Final = 64 * 1024
 _NAME_LIMIT: Final = 200
 _FLUSH_S: Final = 5.0
 
+_encode = msgspec.json.Encoder().encode
 
-class Entry(NamedTuple):
-    """What the loop notes of one call."""
 
-    at: float
-    peer: Peer | None
+class Entry(msgspec.Struct, omit_defaults=True):
+    """The line of one call, its keys in this order.
+
+    ``result`` is ``ok``, ``tool_error`` or the failure's code; a failure also has its ``outcome`` (client page,
+    section 8). Where they were asked for, ``arguments`` (or ``arguments_bytes``, their size) stand at the end.
+    """
+
+    time: str
     server: str
     tool: str
     result: str
-    outcome: str | None
-    seconds: float
-    arguments: bytes
+    ms: float
+    uid: int | None = None
+    pid: int | None = None
+    outcome: str | None = None
+    arguments_bytes: int = 0
+    arguments: msgspec.Raw = msgspec.Raw(b"")
 
 
 class Audit:
@@ -61,7 +69,9 @@ class Audit:
         self._file = self._open()
         self._failing = False
         self._lost = 0
-        self._background: Background[Entry] = Background(
+        self._second = 0
+        self._worded = ""
+        self._background: Background[bytes] = Background(
             self._write, name="audit", limit=MOST_WAITING, delay=DELAY_S
         )
 
@@ -75,14 +85,29 @@ class Audit:
         arguments: bytes,
     ) -> None:
         """Take down one call, which took ``seconds``. ``arguments`` is JSON, empty when it got not so far."""
-        # The result itself may be large and is let go of at once.
-        if isinstance(outcome, CallResult):
-            result, certainty = "tool_error" if outcome.is_error else "ok", None
-        else:
-            result = failure_code(outcome)
-            certainty = outcome.outcome if isinstance(outcome, CallFault) else None
-        kept = arguments if self.arguments else b""
-        self._background.put(Entry(time.time(), peer, server, tool, result, certainty, seconds, kept))
+        entry = Entry(self._now(), server[:_NAME_LIMIT], tool[:_NAME_LIMIT], "ok", round(seconds * 1000, 3))
+        if peer is not None:
+            entry.uid, entry.pid = peer.uid, peer.pid
+        if isinstance(outcome, Fault):
+            entry.result = failure_code(outcome)
+            entry.outcome = outcome.outcome if isinstance(outcome, CallFault) else None
+        elif outcome.is_error:
+            entry.result = "tool_error"
+        if self.arguments and arguments:
+            if len(arguments) <= MOST_ARGUMENT_BYTES:
+                entry.arguments = msgspec.Raw(arguments)
+            else:
+                entry.arguments_bytes = len(arguments)
+        # Made into text here: a thread that computes would take the interpreter from the loop for milliseconds.
+        self._background.put(_encode(entry) + b"\n")
+
+    def _now(self) -> str:
+        """The time as RFC 3339; its seconds are worded once a second."""
+        at = time.time()
+        second = int(at)
+        if second != self._second:
+            self._second, self._worded = second, utc(second)[:-5]
+        return f"{self._worded}.{int(at * 1000) % 1000:03d}Z"
 
     def close(self) -> None:
         """Write what is left, within some seconds, and close the file."""
@@ -95,8 +120,8 @@ class Audit:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         return os.open(self.path, flags, 0o600)
 
-    def _write(self, batch: list[Entry]) -> None:
-        data = "".join(line_of(entry) for entry in batch).encode("utf-8", "backslashreplace")
+    def _write(self, batch: list[bytes]) -> None:
+        data = b"".join(batch)
         try:
             self._make_room(len(data))
             rest = memoryview(data)
@@ -145,28 +170,3 @@ def open_audit(config: Config) -> Audit | None:
         what = f"{broker.audit_log} cannot be written: {error.strerror}"
         fix = "make its directory, and let the daemon's user write there"
         raise ConfigError((Problem(config.file, 0, 0, "[broker] audit_log", what, fix),)) from None
-
-
-def line_of(entry: Entry) -> str:
-    """The line of one call: ``time``, ``uid``, ``pid``, ``server``, ``tool``, ``result``, ``ms``.
-
-    ``result`` is ``ok``, ``tool_error`` or the failure's code; a failure also has its ``outcome`` (client page,
-    section 8). Where they were asked for, ``arguments`` (or ``arguments_bytes``, their size) stand at the end.
-    """
-    fields: dict[str, Any] = {"time": utc(entry.at)}
-    if entry.peer is not None:
-        fields |= {"uid": entry.peer.uid, "pid": entry.peer.pid}
-    fields |= {
-        "server": cap(entry.server, _NAME_LIMIT),
-        "tool": cap(entry.tool, _NAME_LIMIT),
-        "result": entry.result,
-        **({"outcome": entry.outcome} if entry.outcome is not None else {}),
-        "ms": round(entry.seconds * 1000, 3),
-    }
-    if len(entry.arguments) > MOST_ARGUMENT_BYTES:
-        fields["arguments_bytes"] = len(entry.arguments)
-    line = json.dumps(fields)
-    if 0 < len(entry.arguments) <= MOST_ARGUMENT_BYTES:
-        # Compact JSON already, on one line.
-        line = f'{line[:-1]}, "arguments": {entry.arguments.decode()}}}'
-    return f"{line}\n"

@@ -26,6 +26,7 @@ from treadle.supervisor import PROOF_MARGIN_S, Call, Supervisor
 from treadle.transport import KILL_NOW, Ladder
 from treadle.wire.interchange import arguments_to_json, json_to_value
 from treadle.wire.messages import Tool
+from treadle.wire.nesting import MAX_DEPTH
 
 if TYPE_CHECKING:
     from treadle.codegen import Target
@@ -151,8 +152,11 @@ class Broker:
 
     # --- calls ------------------------------------------------------------------------------------
 
-    def call(self, server: str, arguments: dict[str, Any], call: Call) -> None:
-        """Send one call on its way; it is delivered exactly once. ``call.timeout_ms`` 0 means the server's own."""
+    def call(self, server: str, arguments: dict[str, Any], call: Call, *, plain: bool = False) -> None:
+        """Send one call on its way; it is delivered exactly once. ``call.timeout_ms`` 0 means the server's own.
+
+        With ``plain`` the arguments are as the frame codec gives them (see :func:`arguments_to_json`).
+        """
         supervisor = self._servers.get(server)
         if supervisor is None:
             call.deliver(UnknownServer(server, tuple(self._servers)))
@@ -162,14 +166,14 @@ class Broker:
             return
         config = supervisor.config
         if config is not None:
-            if not config.tool_allowed(call.tool):
+            if not (supervisor.offers_all or config.tool_allowed(call.tool)):
                 what = f"tool {call.tool!r} of server {server} is not offered (tools.allow, tools.deny)"
                 call.deliver(Denied(what))
                 return
-            limit = self.config.broker.max_call_timeout_ms
-            call.timeout_ms = min(call.timeout_ms or config.call_timeout_ms, limit)
+            timeout_ms, limit = call.timeout_ms or config.call_timeout_ms, self.config.broker.max_call_timeout_ms
+            call.timeout_ms = min(timeout_ms, limit)
         try:
-            call.arguments = arguments_to_json(arguments)
+            call.arguments = arguments_to_json(arguments, plain=plain)
         except InvalidArgument as fault:
             call.deliver(fault)
             return
@@ -323,6 +327,10 @@ def _budget(supervisor: Supervisor, within_ms: int | None) -> tuple[Ladder | Non
     return Ladder.within(min(own, within_ms * 4 // 5)), within_ms / 1000
 
 
+_SCHEMA_DEPTH: Final = MAX_DEPTH - 5
+"""Levels of a schema: it is level 6 of the frame that takes it on."""
+
+
 def _tool_body(tool: Tool, schemas: bool) -> dict[str, Any]:
     body: dict[str, Any] = {"name": tool.name}
     for key in ("title", "description"):
@@ -330,11 +338,11 @@ def _tool_body(tool: Tool, schemas: bool) -> dict[str, Any]:
         if value is not None:
             body[key] = value
     if schemas:
-        body["input_schema"] = json_to_value(tool.input_schema)
+        body["input_schema"] = json_to_value(tool.input_schema, _SCHEMA_DEPTH)
         for key in ("output_schema", "annotations"):
             raw = getattr(tool, key)
             if raw is not None:
-                body[key] = json_to_value(raw)
+                body[key] = json_to_value(raw, _SCHEMA_DEPTH)
     return body
 
 

@@ -58,7 +58,10 @@ class SocketCall(Call):
             seconds = time.perf_counter() - self.started if self.started else 0.0
             caller.audit.note(caller.peer, self.server, self.tool, outcome, seconds, self.arguments)
         if caller.forget(self):
-            caller.send(answer(self.kind, self.frame_id, outcome))
+            if self.kind == "call" and type(outcome) is CallResult:
+                caller.send(answers.result_frame(self.frame_id, outcome.to_value()))
+            else:
+                caller.send(answer(self.kind, self.frame_id, outcome))
 
 
 def answer(kind: str, frame_id: int, outcome: CallResult | Fault) -> bytes:
@@ -81,6 +84,12 @@ def read(frame: Frame, caller: Caller, broker: Broker) -> tuple[str, dict[str, A
 
 def _read(frame: Frame, caller: Caller, broker: Broker) -> tuple[str, dict[str, Any], SocketCall]:
     body = frame.body
+    if len(body) == 3 and frame.invalid is None:
+        # The usual body. Whatever else it is, is looked at key by key below.
+        server, tool, arguments = body.get("server"), body.get("tool"), body.get("arguments")
+        if type(server) is str and type(tool) is str and type(arguments) is dict:
+            call = SocketCall(caller, frame.id, "call", server, tool, 0, _content(broker, server))
+            return server, arguments, call
     server = answers.text(body, "server")
     tool = answers.text(body, "tool")
     arguments = _arguments(frame, body, "body")

@@ -245,12 +245,12 @@ class Client:
         """
         if self._fault is not None or self.phase is not Phase.SERVING:
             waiter.request_id = 0
-            waiter.settle(Unavailable(self._reason or f"server {self.server} is {self.phase.value}"))
+            self._settle(waiter, Unavailable(self._reason or f"server {self.server} is {self.phase.value}"))
             return
         if self._unsent_bytes > UNSENT_LIMIT:
             waiter.request_id = 0
             where = f"server {self.server} does not read its input;"
-            waiter.settle(Overloaded("unsent_bytes", UNSENT_LIMIT, where))
+            self._settle(waiter, Overloaded("unsent_bytes", UNSENT_LIMIT, where))
             return
         deadline = self._loop.time() + timeout_ms / 1000
         try:
@@ -259,7 +259,7 @@ class Client:
             )
         except CallFault as fault:
             waiter.request_id = 0
-            waiter.settle(fault)
+            self._settle(waiter, fault)
             return
         if deadline < self._timer_at:
             self._arm_at(deadline)
@@ -326,13 +326,28 @@ class Client:
     def flush(self) -> None:
         """Hand the lines that wait to the transport, as many as it takes, in as few writes as possible."""
         self._flush_due = False
-        self._take_output()
+        if self._unsent or self._blocked:
+            self._take_output()
+        else:
+            self._send_at_once(self._session.take_output())
         while self._unsent and not self._blocked and self._fault is None:
             chunk = self._next_chunk()
             sent = self._transport.send(chunk)
             if sent < len(chunk):
                 self._blocked = True
             self._drop_sent(sent)
+
+    def _send_at_once(self, lines: list[tuple[int, bytes]]) -> None:
+        """Nothing waits: what the transport takes of ``lines`` need not be queued at all."""
+        if not lines or self._fault is not None:
+            return
+        data = lines[0][1] if len(lines) == 1 else b"".join([line for _, line in lines])
+        if len(data) > _WRITE_CHUNK or (sent := self._transport.send(data)) < len(data):
+            self._unsent.extend(lines)
+            self._unsent_bytes += len(data)
+            if len(data) <= _WRITE_CHUNK:
+                self._blocked = True
+                self._drop_sent(sent)
 
     def _take_output(self) -> None:
         for request_id, line in self._session.take_output():

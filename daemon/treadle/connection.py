@@ -158,7 +158,7 @@ class Connection(FrameStream):
             else:
                 self._live[frame.id] = call
                 self.listener.in_flight += 1
-                self._broker.call(server, arguments, call)
+                self._broker.call(server, arguments, call, plain=True)
                 return
         self._service.count_refusal(refusal)
         calls.note_refusal(frame, self, refusal)

@@ -7,6 +7,7 @@ import logging
 import os
 import secrets as random_source
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +39,9 @@ LAST_WAIT_S: Final = 3.0
 """How long the evidence may take of a server that is killed because its time to stop was over."""
 GUARD_PAUSE_S: Final = 1.0
 """Between the end of a guard and the start of another one."""
+
+SWITCH_S: Final = 0.0005
+"""After how many seconds another thread may have the interpreter."""
 
 
 class Daemon:
@@ -82,6 +86,9 @@ class Daemon:
 
         Raises :class:`treadle.socketfile.SocketRefused` when the socket cannot be had.
         """
+        # The loop has threads beside it that write logs and decode large frames: it must get the interpreter back
+        # soon, or each of their turns is a wait of milliseconds for every call.
+        sys.setswitchinterval(SWITCH_S)
         owned = self._claim()
         try:
             return await self._run(owned, on_ready)

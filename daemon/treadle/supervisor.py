@@ -105,6 +105,10 @@ class Supervisor:
         self.started_at: float | None = None
         self.last_failure: tuple[float, str] | None = None
         self.evidence: Evidence | None = None
+        self.offers_all = (
+            self.config is not None and self.config.tools_allow == ("*",) and not self.config.tools_deny
+        )
+        """Whether every tool of the server is offered, so that nobody need match names."""
         self._make_client = make_client
         self._census = census
         self._loop = asyncio.get_running_loop()
@@ -393,7 +397,13 @@ class Supervisor:
         call.started = time.perf_counter()  # the loop counts whole milliseconds
         call.deadline = self._loop.time() + call.timeout_ms / 1000
         if self.state is State.READY:
-            self._admit(call)
+            assert self.config is not None
+            assert self.client is not None
+            if self._in_flight < self.config.max_in_flight:
+                self._in_flight += 1
+                self.client.call(call, call.tool, call.arguments, timeout_ms=call.timeout_ms, content=call.content)
+            else:
+                self._admit(call)
         elif self.state is State.STARTING or (self.state is State.PREPARED and self.config is not None):
             self._wait_for_start(call)
         else:
@@ -472,10 +482,10 @@ class Supervisor:
             self._pump()
         if not self._in_flight and self._watchers:
             self._notify()
-        self._deliver(call, outcome)
+        call.deliver(outcome)
 
     def _pump(self) -> None:
-        """Send what waits in the queue, while a call may be in flight more. A loop: a client may settle at once."""
+        """Send what waits in the queue, while one more may be in flight. A loop: a client may settle at once."""
         assert self.config is not None
         if self._pumping:
             return

@@ -23,8 +23,8 @@ from treadle.wire.messages import (
     decode_call_result,
     decode_initialize_result,
     decode_tools_page,
+    encode_call,
     initialize_params,
-    tools_call_params,
     tools_list_params,
 )
 
@@ -47,12 +47,13 @@ def test_the_first_page_is_asked_for_without_params() -> None:
 
 
 def test_a_call_names_its_tool_and_carries_its_arguments() -> None:
-    assert tools_call_params('a"\n', b'{"x":1}') == b'{"name":"a\\"\\n","arguments":{"x":1}}'
+    line = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a\\"\\n","arguments":{"x":1}}}\n'
+    assert encode_call(7, 'a"\n', b'{"x":1}') == line
 
 
 def test_a_tool_name_that_is_no_unicode_is_an_invalid_argument() -> None:
     with pytest.raises(InvalidArgument) as raised:
-        tools_call_params("\ud800", b"{}")
+        encode_call(1, "\ud800", b"{}")
     assert raised.value.path == "tool"
 
 

@@ -46,8 +46,8 @@ from treadle.wire.messages import (
     Content,
     decode_call_result,
     decode_initialize_result,
+    encode_call,
     initialize_params,
-    tools_call_params,
     tools_list_params,
 )
 
@@ -201,9 +201,13 @@ class Session:
         Raises :class:`~treadle.errors.Unavailable` when the session is not ready and
         :class:`~treadle.errors.InvalidArgument` for a name that is not valid Unicode; nothing is sent then.
         """
-        self._check(self._rules.request)
-        params = tools_call_params(name, arguments_json)
-        return self._request("tools/call", params, Pending("call", deadline, timeout_ms, token, content))
+        if self._rules.request is not Rule.ACT:
+            self._check(self._rules.request)
+        line = encode_call(self._last_id + 1, name, arguments_json)
+        self._last_id = request_id = self._last_id + 1
+        self._in_flight.add(request_id, Pending("call", deadline, timeout_ms, token, content))
+        self._outbox.add(line, request_id)
+        return request_id
 
     def ping(self, deadline: float, token: Any, *, timeout_ms: int) -> int:
         """Ask for a sign of life; returns the id of the request. Ends in :class:`Ponged` or :class:`Failed`,
@@ -310,7 +314,13 @@ class Session:
             events.append(Warned(f"dropped: {explain(fault)}{more}"))
 
     def _take_message(self, message: Message, events: list[Event]) -> None:
-        if isinstance(message, Notification):
+        if type(message) is Response and type(message.id) is int:
+            pending = self._in_flight.pop(message.id)
+            if pending is None:
+                self._dropped += 1
+            else:
+                self._settle(pending, message, events)
+        elif isinstance(message, Notification):
             self._dropped += 1
         elif isinstance(message, Request):
             self._reply(message)

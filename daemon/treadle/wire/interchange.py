@@ -58,8 +58,8 @@ _NULL: Final = b"null"
 
 
 def arguments_to_json(arguments: dict[str, Any], *, plain: bool = False) -> bytes:
-    """``arguments``, as msgpack decodes them, in compact JSON; key order is kept. With ``plain`` the caller vouches,
-    as the frame codec does, that they are of JSON's own types and not too deep; numbers are still looked at.
+    """``arguments``, as msgpack decodes them, in compact JSON; key order is kept. With ``plain`` the caller
+    vouches, as the frame codec does, that they are of JSON's own types and not too deep.
 
     Raises :class:`~treadle.errors.InvalidArgument` with the path of the first value that JSON cannot say: a byte
     string, an extension value or timestamp, a key that is no string, NaN or infinity, text that is not valid

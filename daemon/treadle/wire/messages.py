@@ -100,13 +100,18 @@ def tools_list_params(cursor: str | None) -> bytes | None:
     return None if cursor is None else msgspec.json.encode({"cursor": cursor})
 
 
-def tools_call_params(name: str, arguments_json: bytes) -> bytes:
-    """The parameters of ``tools/call``; ``arguments_json`` is compact JSON of an object.
+def encode_call(request_id: int, name: str, arguments_json: bytes) -> bytes:
+    """The request ``tools/call`` as a line with its LF; ``arguments_json`` is compact JSON of an object.
 
-    Raises :class:`~treadle.errors.InvalidArgument` when ``name`` is not valid Unicode.
+    Written in one step, as it is what a broker mostly writes. Raises :class:`~treadle.errors.InvalidArgument` when
+    ``name`` is not valid Unicode.
     """
     try:
-        return b'{"name":%b,"arguments":%b}' % (msgspec.json.encode(name), arguments_json)
+        return b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%b,"arguments":%b}}\n' % (
+            request_id,
+            _encode(name),
+            arguments_json,
+        )
     except UnicodeEncodeError:
         raise InvalidArgument("tool", "text that is not valid Unicode") from None
 
@@ -176,6 +181,7 @@ class _Result(msgspec.Struct, gc=False):
     structuredContent: Raw = _NONE  # noqa: N815
 
 
+_encode = msgspec.json.Encoder().encode
 _decode_bool = msgspec.json.Decoder(bool).decode
 _decode_string = msgspec.json.Decoder(str).decode
 _decode_items = msgspec.json.Decoder(list[Raw]).decode
