@@ -10,12 +10,14 @@ from treadle.errors import NameCollision, SurfaceTooLarge, TooManyTools
 
 from .listing import ListedTool
 from .names import Naming, type_name
-from .plan import Parameter, WholeValue, plan
+from .plan import Parameter, Plan, Typed, WholeValue, plan
 from .text import clip, quoted
 
 TOOL_LIMIT: Final = 256
 SURFACE_LIMIT: Final = 65_536
 _NAME_LIMIT: Final = 120
+_LEAST_SURFACE: Final = 16
+"""Bytes that one parameter takes in the surface of any target, at the least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ class Function:
 def functions(server: str, listing: Sequence[ListedTool], naming: Naming) -> tuple[Function, ...]:
     """One function for each tool, sorted by name.
 
-    Raises :class:`TooManyTools` past 256 tools and :class:`NameCollision` where two tools get one name.
+    Raises :class:`TooManyTools` past 256 tools, :class:`NameCollision` where two tools get one name, and
+    :class:`SurfaceTooLarge` where the parameters are so many that no surface could name them all.
     """
     if len(listing) > TOOL_LIMIT:
         raise TooManyTools(len(listing), clip(server, _NAME_LIMIT))
@@ -60,11 +63,16 @@ def functions(server: str, listing: Sequence[ListedTool], naming: Naming) -> tup
             first, second = clip(by_name[name].name, _NAME_LIMIT), clip(tool.name, _NAME_LIMIT)
             raise NameCollision(name, first, second, clip(server, _NAME_LIMIT))
         by_name[name] = tool
-    return tuple(_function(name, by_name[name], naming) for name in sorted(by_name))
+    plans = {name: plan(by_name[name].input_schema) for name in sorted(by_name)}
+    least = _LEAST_SURFACE * sum(
+        len(one.params) + len(one.optionals) for one in plans.values() if isinstance(one, Typed)
+    )
+    if least > SURFACE_LIMIT:
+        raise SurfaceTooLarge(least, clip(server, _NAME_LIMIT))
+    return tuple(_function(name, by_name[name], planned, naming) for name, planned in plans.items())
 
 
-def _function(name: str, tool: ListedTool, naming: Naming) -> Function:
-    planned = plan(tool.input_schema)
+def _function(name: str, tool: ListedTool, planned: Plan, naming: Naming) -> Function:
     if isinstance(planned, WholeValue):
         return Function(name, tool, (), (), planned.reason)
     required = tuple(Argument(naming.label(parameter.name), parameter) for parameter in planned.params)

@@ -26,6 +26,7 @@ _TARGETS: Final = (("Gleam", GLEAM), ("Python", PYTHON), ("TypeScript", TYPESCRI
 _NAMED: Final = 5
 _TEXTS_READ: Final = 2_000
 _CHARACTERS_READ: Final = 65_536
+_PARAMETERS_READ: Final = 4_096
 _SUSPICIOUS: Final = re.compile(
     r"\b(?:ignore|disregard|forget|override)\b[^.]{0,30}\b(?:instruction|previous|prior|above|rule|prompt)"
     r"|\bsystem prompt\b"
@@ -123,7 +124,7 @@ def _plan(tool: ListedTool) -> Iterator[Finding]:
         text = f"one argument carries its entire argument map: {planned.reason}"
         yield Finding("whole-value", "warning", tool.name, text)
         return
-    for parameter in planned.params:
+    for parameter in planned.params[:_PARAMETERS_READ]:
         if isinstance(parameter.type, Structured):
             text = f"the required parameter {quoted(parameter.name)} has no simple type: {parameter.type.reason}"
             yield Finding("untyped-required", "note", tool.name, text)
@@ -134,7 +135,7 @@ def _labels(tool: ListedTool, planned: Typed) -> Iterator[Finding]:
     targets: dict[tuple[str, Severity, str], list[str]] = {}
     for target, naming in _TARGETS:
         parameters = planned.params + planned.optionals if naming.optionals_are_labels else planned.params
-        names = [parameter.name for parameter in parameters]
+        names = [parameter.name for parameter in parameters[:_PARAMETERS_READ]]
         found: list[tuple[str, Severity, str]] = []
         for label, originals in _collisions(names, naming.label):
             text = f"its parameters {_list(originals)} would both be labelled {label}, so it is untyped"

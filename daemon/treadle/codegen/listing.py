@@ -99,9 +99,15 @@ def _fields(tool: ListedTool) -> dict[str, Any]:
 
 
 def canonical(value: Any) -> str:
-    """``value`` as ASCII JSON: keys sorted by code point, no white space; any depth."""
+    """``value`` as ASCII JSON: keys sorted by code point, no white space; any depth, any number."""
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    except (RecursionError, ValueError):  # nested past the interpreter's stack, or a number past its digit limit
+        return _canonical(value)
+
+
+def _canonical(value: Any) -> str:
     out: list[str] = []
-    # A stack of our own: the standard encoder gives up at the interpreter's recursion limit.
     stack: list[tuple[bool, Any]] = [(False, value)]
     while stack:
         is_text, item = stack.pop()
@@ -126,7 +132,7 @@ def canonical(value: Any) -> str:
 
 
 def _scalar(value: Any) -> str:
-    # No number of that size crosses the wire; in hexadecimal no digit limit of the interpreter applies to it.
-    if isinstance(value, int) and value.bit_length() > 2_000:
-        return hex(value)
-    return json.dumps(value)
+    try:
+        return json.dumps(value)
+    except ValueError:
+        return hex(value)  # hexadecimal has no digit limit

@@ -51,11 +51,12 @@ def generate(server: str, listing: Sequence[ListedTool], *, asynchronous: bool =
     for record in reachable(table.records, [shape for one in typed for shape in (*one.arguments, one.result)]):
         writer.declare(record)
     written = [_write(server, one, writer) for one in typed]
+    segment = PYTHON.module(server)
+    # The ceiling first: it bounds what the check has to read.
+    surface = bounded(_surface(server, segment, writer, written, asynchronous), server)
     source = _source(server, listing, writer, written, asynchronous)
     check(source, server, [function.tool.name for function in made])
-    segment = PYTHON.module(server)
-    surface = _surface(server, segment, writer, written, asynchronous)
-    return Generated(segment, f"{segment}.py", source, bounded(surface, server))
+    return Generated(segment, f"{segment}.py", source, surface)
 
 
 def _read(function: Function, table: Types) -> _Typed:

@@ -63,9 +63,11 @@ def generate(server: str, listing: Sequence[ListedTool]) -> Generated:
     for writer in written:
         source += ["", *writer.definition()]
         surface += ["", *writer.doc, writer.signature()]
+    # The ceiling first: it bounds what the check has to read.
+    bounded_surface = bounded("\n".join(surface) + "\n", server)
     text = "\n".join(source) + "\n"
     check(text, server, [function.tool.name for function in made])
-    return Generated(segment, f"{segment}.ts", text, bounded("\n".join(surface) + "\n", server))
+    return Generated(segment, f"{segment}.ts", text, bounded_surface)
 
 
 class _Writer:
