@@ -100,13 +100,6 @@ def test_each_event_loop_has_a_client_of_its_own(monkeypatch: pytest.MonkeyPatch
     assert [len(recorder.calls) for recorder in made] == [2, 2]
 
 
-def test_the_real_clients_are_callers() -> None:
-    caller: facade.Caller = treadle_client.Client()
-    asynchronous: facade.AsyncCaller = treadle_client.AsyncClient()
-    assert callable(caller.call)
-    assert callable(asynchronous.call)
-
-
 def test_unset_names_itself_and_is_no_value_of_json() -> None:
     assert repr(facade.UNSET) == "UNSET"
     assert facade.UNSET is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 CODE = [
@@ -283,23 +284,20 @@ def _schema(source: random.Random, depth: int) -> Any:
             "type": source.choice(["string", "integer", "number", "boolean", "null"]),
             "description": _text(source),
         }
-    members = ["a", "b", 1, -1, True, None, 1.5, [], "x" * 90, *CODE]
-    return source.choice(
-        [
-            lambda: {"type": "array", "items": _schema(source, depth - 1)},
-            lambda: {"type": "array", "prefixItems": [_schema(source, depth - 1)]},
-            lambda: _object(source, depth),
-            lambda: {"anyOf": [_schema(source, depth - 1) for _ in range(source.randint(0, 5))]},
-            lambda: {"oneOf": [_schema(source, depth - 1) for _ in range(source.randint(0, 3))], "nullable": True},
-            lambda: {"allOf": [_schema(source, depth - 1)]},
-            lambda: {"type": source.sample(["string", "integer", "array", "object", "null"], 2)},
-            lambda: {"enum": source.sample(members, source.randint(0, 6))},
-            lambda: {"type": "string", "enum": source.sample([*CODE, "a", "b"], source.randint(0, 8))},
-            lambda: {"const": source.choice(members)},
-            lambda: {
-                "$ref": source.choice(["#", "#/$defs/A", "#/$defs/B", "#/properties", "#/nowhere", "x.json"])
-            },
-            lambda: source.choice([True, False, {}, [], None, "string", {"type": "file"}, {"type": {"a": 1}}]),
-            lambda: {"type": "object", "additionalProperties": _schema(source, depth - 1)},
-        ]
-    )()
+    members: list[Any] = ["a", "b", 1, -1, True, None, 1.5, [], "x" * 90, *CODE]
+    choices: list[Callable[[], Any]] = [
+        lambda: {"type": "array", "items": _schema(source, depth - 1)},
+        lambda: {"type": "array", "prefixItems": [_schema(source, depth - 1)]},
+        lambda: _object(source, depth),
+        lambda: {"anyOf": [_schema(source, depth - 1) for _ in range(source.randint(0, 5))]},
+        lambda: {"oneOf": [_schema(source, depth - 1) for _ in range(source.randint(0, 3))], "nullable": True},
+        lambda: {"allOf": [_schema(source, depth - 1)]},
+        lambda: {"type": source.sample(["string", "integer", "array", "object", "null"], 2)},
+        lambda: {"enum": source.sample(members, source.randint(0, 6))},
+        lambda: {"type": "string", "enum": source.sample([*CODE, "a", "b"], source.randint(0, 8))},
+        lambda: {"const": source.choice(members)},
+        lambda: {"$ref": source.choice(["#", "#/$defs/A", "#/$defs/B", "#/properties", "#/nowhere", "x.json"])},
+        lambda: source.choice([True, False, {}, [], None, "string", {"type": "file"}, {"type": {"a": 1}}]),
+        lambda: {"type": "object", "additionalProperties": _schema(source, depth - 1)},
+    ]
+    return source.choice(choices)()

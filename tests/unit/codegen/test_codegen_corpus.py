@@ -1,5 +1,6 @@
 """Codegen page, section 3: whatever a server lists, a module is signatures and fixed calls, or a refusal."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -9,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from treadle.codegen import TARGETS, generate, lint
+from treadle.codegen import TARGETS, Target, generate, lint
 from treadle.codegen.functions import SURFACE_LIMIT
 from treadle.errors import GenerationRefused, NameCollision, SanitizerBreach, SurfaceTooLarge, TooManyTools
 from treadle.text import FORBIDDEN
 from unit.codegen import residue
-from unit.codegen.corpus import named, random_listing
+from unit.codegen.corpus import NAMES, named, random_listing, tool, typed
 from unit.codegen.loading import listed
 
 CORPUS = named()
@@ -32,7 +33,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", sorted(CORPUS.keys() - REFUSED.keys()))
-def test_a_hostile_listing_gives_the_allowed_shapes_in_bounded_time_and_size(name: str, target) -> None:
+def test_a_hostile_listing_gives_the_allowed_shapes_in_bounded_time_and_size(name: str, target: Target) -> None:
     started = time.perf_counter()
     made = generate("s", listed(CORPUS[name]), target)
     assert time.perf_counter() - started < 5
@@ -42,13 +43,13 @@ def test_a_hostile_listing_gives_the_allowed_shapes_in_bounded_time_and_size(nam
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_a_listing_past_a_ceiling_is_refused_with_a_sentence(name: str, target) -> None:
+def test_a_listing_past_a_ceiling_is_refused_with_a_sentence(name: str, target: Target) -> None:
     with pytest.raises(REFUSED[name], match="server s: no module is generated"):
         generate("s", listed(CORPUS[name]), target)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_random_hostile_listings_never_give_more_than_the_allowed_shapes(target) -> None:
+def test_random_hostile_listings_never_give_more_than_the_allowed_shapes(target: Target) -> None:
     for seed in range(RANDOM):
         try:
             made = generate('s" @x\n', listed(random_listing(seed)), target, asynchronous=seed % 2 == 0)
@@ -60,13 +61,46 @@ def test_random_hostile_listings_never_give_more_than_the_allowed_shapes(target)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_generated_text_holds_no_forbidden_code_point_but_line_ends(target) -> None:
+def test_generated_text_holds_no_forbidden_code_point_but_line_ends(target: Target) -> None:
     made = generate("s", listed(CORPUS["code in descriptions"]), target)
     assert not re.search(f"[{FORBIDDEN}\ud800-\udfff]", (made.source + made.surface).replace("\n", ""))
 
 
+def _literals(target: Target, line: str) -> list[str]:
+    """The string literals of ``line``, read as the target reads them."""
+    if target == "python":
+        return [str(node.value) for node in ast.walk(ast.parse(line)) if isinstance(node, ast.Constant)]
+    return [
+        re.sub(r"\\u\{([0-9a-f]+)\}|\\(.)", lambda hit: hit[2] or chr(int(hit[1], 16)), literal[1:-1])
+        for literal in re.findall(r'"(?:[^"\\]|\\.)*"', line)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "call"),
+    [("gleam", r"internal\.invoke\(.*"), ("python", r"invoke\((?s:.*)\n    \)"), ("typescript", r"invoke<.*")],
+)
+def test_wire_names_are_the_originals_whatever_they_hold(target: Target, call: str) -> None:
+    # A lone surrogate is no text of Gleam; the wire does not carry one either.
+    names = [name for name in NAMES if "\ud800" not in name]
+    tools = listed([tool("t\n", typed(*names, **{name: {"type": "string"} for name in names}))])
+    source = generate('s"\\', tools, target).source
+    found = re.findall(call, source)
+    assert len(found) == 1
+    assert _literals(target, found[0]) == ['s"\\', "t\n", *names]
+
+
 @pytest.mark.parametrize("target", TARGETS)
-def test_the_same_listing_in_another_order_gives_the_same_bytes(target) -> None:
+def test_parameters_that_no_surface_could_name_are_refused_before_any_is_written(target: Target) -> None:
+    tools = listed([tool("t", typed(**{f"p{index}": {} for index in range(100_000)}))])
+    started = time.perf_counter()
+    with pytest.raises(SurfaceTooLarge, match="at least 1600000 bytes"):
+        generate("s", tools, target)
+    assert time.perf_counter() - started < 5
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_same_listing_in_another_order_gives_the_same_bytes(target: Target) -> None:
     tools = listed(CORPUS["keywords"])
     assert generate("s", tools, target) == generate("s", tools[::-1], target)
 

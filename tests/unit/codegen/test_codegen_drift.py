@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.codegen import TARGETS, ListedTool, generate
+from treadle.codegen import TARGETS, ListedTool, Target, generate
 from treadle.codegen.drift import CannotTell, Change, Changed, Same, compare, report
 from unit.codegen.corpus import CODE, named
 from unit.codegen.loading import REAL, listed, real
@@ -29,14 +29,14 @@ NEW = (tool("moved", a=INTEGER), tool("kept"), tool("new"))
 
 @FORMS
 @pytest.mark.parametrize("name", REAL)
-def test_a_module_is_the_same_as_its_own_listing_in_any_order(name: str, target, asynchronous: bool) -> None:
+def test_a_module_is_the_same_as_its_listing_in_any_order(name: str, target: Target, asynchronous: bool) -> None:
     tools = real(name)
     made = generate(name, tools, target, asynchronous=asynchronous)
     assert compare(made.source, tools[::-1]) == Same()
 
 
 @FORMS
-def test_added_removed_and_changed_tools_are_told_with_their_signatures(target, asynchronous: bool) -> None:
+def test_added_removed_and_changed_tools_are_told_with_signatures(target: Target, asynchronous: bool) -> None:
     drift = compare(generate("s", OLD, target, asynchronous=asynchronous).source, NEW)
     assert isinstance(drift, Changed)
     assert [(change.tool, change.old) for change in drift.added] == [("new", None)]
@@ -62,7 +62,7 @@ def test_signatures_are_those_of_the_target() -> None:
 
 
 @FORMS
-def test_a_changed_description_is_a_change_with_equal_signatures(target, asynchronous: bool) -> None:
+def test_a_changed_description_is_a_change_with_equal_signatures(target: Target, asynchronous: bool) -> None:
     made = generate("s", (tool("t"),), target, asynchronous=asynchronous)
     drift = compare(made.source, (tool("t", description="other"),))
     assert isinstance(drift, Changed)
@@ -71,7 +71,7 @@ def test_a_changed_description_is_a_change_with_equal_signatures(target, asynchr
 
 
 @pytest.mark.parametrize("target", ["python", "typescript"])
-def test_a_changed_type_behind_an_equal_signature_is_a_change(target) -> None:
+def test_a_changed_type_behind_an_equal_signature_is_a_change(target: Target) -> None:
     def listing(kind: Any) -> tuple[ListedTool, ...]:
         inner = {"type": "object", "properties": {"b": kind}}
         return (tool("t", output={"type": "object", "properties": {"a": inner}}),)
@@ -90,7 +90,7 @@ def test_a_change_that_no_module_shows_is_a_change_without_tools() -> None:
 
 
 @FORMS
-def test_hostile_names_and_texts_are_compared_like_any_other(target, asynchronous: bool) -> None:
+def test_hostile_names_and_texts_are_compared_like_any_other(target: Target, asynchronous: bool) -> None:
     tools = listed(named()["keywords"])
     made = generate('s"\\\n', tools, target, asynchronous=asynchronous)
     drift = compare(made.source, tools[1:])
@@ -105,7 +105,7 @@ def test_a_text_that_is_no_generated_module_cannot_be_told(text: str) -> None:
 
 
 @FORMS
-def test_a_module_edited_by_hand_cannot_be_told(target, asynchronous: bool) -> None:
+def test_a_module_edited_by_hand_cannot_be_told(target: Target, asynchronous: bool) -> None:
     source = generate("s", OLD, target, asynchronous=asynchronous).source
     edited = source.replace("invoke_async(", "other(").replace("invoke", "other").replace('"gone"', "gone")
     drift = compare(edited, NEW)
@@ -114,7 +114,7 @@ def test_a_module_edited_by_hand_cannot_be_told(target, asynchronous: bool) -> N
 
 
 @FORMS
-def test_a_listing_that_gives_no_module_any_more_cannot_be_told(target, asynchronous: bool) -> None:
+def test_a_listing_that_gives_no_module_any_more_cannot_be_told(target: Target, asynchronous: bool) -> None:
     made = generate("s", OLD, target, asynchronous=asynchronous)
     drift = compare(made.source, listed(named()["257 tools"]))
     assert isinstance(drift, CannotTell)

@@ -1,5 +1,6 @@
 """The generator's input: which listings are taken, and their digest."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -81,8 +82,9 @@ def test_the_order_in_which_a_server_lists_does_not_matter(names: list[str]) -> 
 
 @pytest.mark.parametrize("field", ["title", "description", "input_schema", "output_schema", "annotations"])
 def test_every_field_of_a_tool_counts(field: str) -> None:
-    plain = {"input_schema": SCHEMA}
-    assert digest([ListedTool("t", **plain)]) != digest([ListedTool("t", **{**plain, field: "other"})])
+    plain = ListedTool("t", input_schema=SCHEMA)
+    changed: Any = {field: "other"}
+    assert digest([plain]) != digest([dataclasses.replace(plain, **changed)])
 
 
 def test_the_digest_is_the_sha256_of_the_canonical_array() -> None:

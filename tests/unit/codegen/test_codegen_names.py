@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.codegen.functions import functions
-from treadle.codegen.names import GLEAM, PYTHON, TYPESCRIPT, mangle, type_name
+from treadle.codegen.names import GLEAM, PYTHON, TYPESCRIPT, Naming, mangle, type_name
 from treadle.errors import NameCollision
 from unit.codegen.loading import VECTORS, listed
 
@@ -30,7 +30,7 @@ def test_a_label_is_mangled_as_the_vector_says(case: dict[str, str]) -> None:
 
 @NAMINGS
 @given(ANY_TEXT)
-def test_any_text_becomes_a_legal_name_that_is_not_reserved(naming, original: str) -> None:
+def test_any_text_becomes_a_legal_name_that_is_not_reserved(naming: Naming, original: str) -> None:
     for rename, reserved in ((naming.function, naming.functions), (naming.label, naming.labels)):
         name = rename(original)
         assert re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name)

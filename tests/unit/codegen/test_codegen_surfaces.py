@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from treadle.codegen import TARGETS, generate
+from treadle.codegen import TARGETS, Target, generate
 from unit.codegen.corpus import named, random_listing
 from unit.codegen.loading import REAL, listed, real
 
@@ -52,7 +52,7 @@ SIGNATURES: dict[str, Callable[[str], list[str]]] = {
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", LISTINGS)
-def test_the_signatures_of_the_surface_are_those_of_the_source(name: str, target) -> None:
+def test_the_signatures_of_the_surface_are_those_of_the_source(name: str, target: Target) -> None:
     tools = LISTINGS[name]
     made = generate("s", tools, target)
     signatures = SIGNATURES[target](made.source)
@@ -84,7 +84,7 @@ def test_a_typescript_surface_declares_the_interfaces_of_its_module(name: str) -
 
 
 @pytest.mark.parametrize(("target", "prefix"), [("gleam", "///"), ("python", "#"), ("typescript", " *")])
-def test_every_doc_line_of_a_surface_carries_its_prefix(target, prefix: str) -> None:
+def test_every_doc_line_of_a_surface_carries_its_prefix(target: Target, prefix: str) -> None:
     tools = listed([{"name": "t", "inputSchema": {"type": "object"}, "description": "marker " * 60}])
     surface = generate("s", tools, target).surface
     lines = [line for line in surface.split("\n") if "marker" in line]
