@@ -1,0 +1,3 @@
+pub type ToolResult
+
+pub type McpError
