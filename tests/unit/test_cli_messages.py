@@ -1,0 +1,101 @@
+"""What bad input is told, letter for letter: the messages are part of what a user gets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from treadle.cli import app
+from treadle.cli.codes import MEANINGS
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "check"
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in VECTORS.glob("*.toml")))
+def test_check_tells_everything_that_is_wrong_with_a_file(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(VECTORS)
+    assert app.run(["check", f"{name}.toml"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", (VECTORS / f"{name}.txt").read_text())
+
+
+def test_check_is_content_with_a_good_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "treadle.toml"
+    file.write_text('[mcp.demo]\ncommand = ["x"]\n')
+    assert app.run(["check", str(file)]) == 0
+    assert capsys.readouterr() == (f"{file}: 1 server, nothing is wrong\n", "")
+
+
+def test_check_gives_the_problems_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "treadle.toml"
+    file.write_text('[mcp.demo]\ncommand = ["x"]\nlazzy = true\n')
+    assert app.run(["check", "--config", str(file), "--json"]) == 2
+    body = json.loads(capsys.readouterr().out)
+    assert (body["ok"], body["servers"]) == (False, ["demo"])
+    assert body["problems"] == [
+        {
+            "file": str(file),
+            "line": 3,
+            "column": 1,
+            "where": "[mcp.demo] lazzy",
+            "what": "unknown key",
+            "fix": "write lazy",
+        }
+    ]
+
+
+def test_check_says_where_it_looked_when_there_is_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("TREADLE_CONFIG", str(tmp_path / "none.toml"))
+    assert app.run(["check"]) == 2
+    assert f"looked for {tmp_path}/none.toml, {tmp_path}/treadle/treadle.toml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "Usage: treadle [OPTIONS] COMMAND"),
+        ("lst", "No such command 'lst'. Did you mean 'list'?"),
+        ("frobnicate", "No such command 'frobnicate'."),
+        ("call", "Missing arguments 'SERVER TOOL'."),
+        ("call demo", "Missing argument 'TOOL': which tool of demo?"),
+        ("call demo add --timeot 5", "No such option '--timeot'."),
+        ("call demo add --timeout soon", "'soon' is not a valid float range."),
+        ("call demo add --output xml", "'xml' is not one of 'text', 'json', 'raw'."),
+        ("list --schema", "--schema needs a SERVER"),
+        ("restart", "name the servers, or give --all"),
+        ("stop demo --all", "name the servers, or give --all"),
+        ("check a --config b", "give FILE or --config FILE, not both"),
+        ("completion tcsh", "'tcsh' is not one of 'bash', 'zsh', 'fish'."),
+        ("tools", "Missing argument 'SERVER'."),
+        ("import", "Missing argument 'FILE...'."),
+    ],
+)
+def test_a_wrong_command_line_is_told_what_is_wrong_with_it(
+    line: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(line.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+
+
+@pytest.mark.parametrize("verb", list(app.VERBS))
+def test_every_verb_has_a_short_help_with_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run([verb, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert f"\n  treadle {verb}" in text.replace('eval "$(', "")
+    assert len(text.splitlines()) <= 45
+
+
+def test_the_help_names_every_verb_and_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {verb} " in text for verb in app.VERBS)
+    assert all(f"  {code}  {meaning[:30]}" in text for code, meaning in MEANINGS.items())
