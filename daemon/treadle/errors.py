@@ -7,15 +7,49 @@ client of the socket sees in another, :func:`failure_code` (specification: MCP c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from inspect import get_annotations
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, dataclass_transform
 
 Outcome = Literal["not_sent", "unknown", "answered"]
 """What is known of a failed call: nothing reached the server; sent and unanswered; the server answered."""
 
 
+_MISSING: Final = object()
+
+
+@dataclass_transform(eq_default=False)
 class Fault(Exception):
-    """Base of every typed fault. ``str()`` of one is the sentence for people."""
+    """Base of every typed fault. ``str()`` of one is the sentence for people.
+
+    The annotations of a subclass are its facts, as those of a dataclass are its fields: ``__init__`` takes them in
+    their order or by name. Written out here because the daemon defines dozens of them, and the code that a
+    dataclass generates for each is a noticeable part of its start.
+    """
+
+    __match_args__: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        own = (name for name in get_annotations(cls) if name not in cls.__match_args__)
+        cls.__match_args__ = (*cls.__match_args__, *own)  # type: ignore[misc]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        names = self.__match_args__
+        if len(args) > len(names):
+            raise TypeError(f"{type(self).__name__} has {len(names)} facts, {len(args)} were given")
+        facts = dict(zip(names, args, strict=False))
+        for name in names[len(args) :]:
+            facts[name] = kwargs.pop(name, getattr(type(self), name, _MISSING))
+            if facts[name] is _MISSING:
+                raise TypeError(f"{type(self).__name__} needs its fact {name!r}")
+        if kwargs:
+            raise TypeError(f"{type(self).__name__} has no fact {', '.join(kwargs)} or was given it twice")
+        super().__init__(*facts.values())
+        self.__dict__.update(facts)
+
+    def __repr__(self) -> str:
+        facts = (f"{name}={self.__dict__[name]!r}" for name in self.__match_args__)
+        return f"{type(self).__name__}({', '.join(facts)})"
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self.__dict__ == other.__dict__
@@ -34,7 +68,6 @@ class ChannelFault(Fault):
     """The peer broke the framing or the envelope; nothing after it on the channel can be trusted."""
 
 
-@dataclass(eq=False)
 class LineTooLong(ChannelFault):
     """A line, complete or pending, passed ``limit`` bytes; ``seen`` is how many had come."""
 
@@ -42,7 +75,6 @@ class LineTooLong(ChannelFault):
     seen: int
 
 
-@dataclass(eq=False)
 class NotUtf8(ChannelFault):
     """Bytes that can never become UTF-8. ``quoted`` is the sanitised beginning of the line."""
 
@@ -50,7 +82,6 @@ class NotUtf8(ChannelFault):
     quoted: str
 
 
-@dataclass(eq=False)
 class Malformed(ChannelFault):
     """The line is not one well-formed JSON document. ``detail`` says why, ``quoted`` is its beginning."""
 
@@ -58,7 +89,6 @@ class Malformed(ChannelFault):
     quoted: str
 
 
-@dataclass(eq=False)
 class BadMessage(ChannelFault):
     """The line is JSON but no JSON-RPC 2.0 message. ``expected`` names what a good one would have carried."""
 
@@ -69,7 +99,6 @@ class BadMessage(ChannelFault):
 # --- the content of one message: these cost the call that the message answers --------------------------------
 
 
-@dataclass(eq=False)
 class NotCarriable(Fault):
     """A payload that is JSON but cannot be represented: ``what`` was found at ``path`` (``$`` is its root)."""
 
@@ -77,7 +106,6 @@ class NotCarriable(Fault):
     path: str = "$"
 
 
-@dataclass(eq=False)
 class FieldFault(Fault):
     """A field of an MCP message is missing or of the wrong type.
 
@@ -91,7 +119,6 @@ class FieldFault(Fault):
     found: str
 
 
-@dataclass(eq=False)
 class DuplicateTool(Fault):
     """One tool name is listed twice, at the global indexes ``first`` and ``second`` (from 0)."""
 
@@ -100,7 +127,6 @@ class DuplicateTool(Fault):
     second: int
 
 
-@dataclass(eq=False)
 class CursorRepeated(Fault):
     """``nextCursor`` names a cursor that this listing already followed; ``page`` counts from 1."""
 
@@ -108,7 +134,6 @@ class CursorRepeated(Fault):
     page: int
 
 
-@dataclass(eq=False)
 class TooManyPages(Fault):
     """The listing went on after ``cap`` pages."""
 
@@ -121,10 +146,14 @@ class TooManyPages(Fault):
 class CallFault(Fault):
     """A call, a listing or another request that did not end in a result."""
 
-    outcome: Outcome
+    if TYPE_CHECKING:
+        # A fact of each subclass, at the end of its own.
+        @property
+        def outcome(self) -> Outcome: ...
+        @outcome.setter
+        def outcome(self, value: Outcome) -> None: ...
 
 
-@dataclass(eq=False)
 class Unavailable(CallFault):
     """The server's channel is dead, was never opened, or is not ready; ``reason`` is the latched reason."""
 
@@ -132,7 +161,6 @@ class Unavailable(CallFault):
     outcome: Outcome = "not_sent"
 
 
-@dataclass(eq=False)
 class CallTimedOut(CallFault):
     """No answer within the call's own deadline of ``after_ms`` milliseconds."""
 
@@ -140,7 +168,6 @@ class CallTimedOut(CallFault):
     outcome: Outcome = "unknown"
 
 
-@dataclass(eq=False)
 class ServerError(CallFault):
     """The server answered a JSON-RPC error. ``data`` is the raw JSON of its ``data``, or None when absent."""
 
@@ -150,7 +177,6 @@ class ServerError(CallFault):
     outcome: Outcome = "answered"
 
 
-@dataclass(eq=False)
 class ResultMalformed(CallFault):
     """The answer is not the promised shape or cannot be carried to msgpack."""
 
@@ -158,7 +184,6 @@ class ResultMalformed(CallFault):
     outcome: Outcome = "answered"
 
 
-@dataclass(eq=False)
 class InvalidArgument(CallFault):
     """The request's own shape or arguments cannot be carried. ``found`` was met at ``path``."""
 
@@ -167,7 +192,6 @@ class InvalidArgument(CallFault):
     outcome: Outcome = "not_sent"
 
 
-@dataclass(eq=False)
 class UnknownServer(CallFault):
     """No such ``[mcp.<name>]``; ``configured`` lists the names there are."""
 
@@ -176,7 +200,6 @@ class UnknownServer(CallFault):
     outcome: Outcome = "not_sent"
 
 
-@dataclass(eq=False)
 class Overloaded(CallFault):
     """An admission limit is reached: ``key`` is its configuration key, ``limit`` its value."""
 
@@ -186,21 +209,18 @@ class Overloaded(CallFault):
     outcome: Outcome = "not_sent"
 
 
-@dataclass(eq=False)
 class Cancelled(CallFault):
     """The caller withdrew the call."""
 
     outcome: Outcome = "unknown"
 
 
-@dataclass(eq=False)
 class ShuttingDown(CallFault):
     """The daemon takes no new calls, or stopped waiting for this one."""
 
     outcome: Outcome = "not_sent"
 
 
-@dataclass(eq=False)
 class Denied(CallFault):
     """``what`` is not allowed to this peer, or this tool is not offered through the broker."""
 
@@ -208,7 +228,6 @@ class Denied(CallFault):
     outcome: Outcome = "not_sent"
 
 
-@dataclass(eq=False)
 class TooLarge(CallFault):
     """A request or an answer of ``size`` bytes passes ``limit``; ``what`` names which."""
 
@@ -225,14 +244,12 @@ class StartFault(Fault):
     """A server could not be brought to serve."""
 
 
-@dataclass(eq=False)
 class TransportFailed(StartFault):
     """The transport could not be opened; ``reason`` says what, where and what to do."""
 
     reason: str
 
 
-@dataclass(eq=False)
 class EnvironmentRefused(StartFault):
     """``variable``, named by the configuration key ``key``, has no usable value; ``reason`` follows its name.
 
@@ -245,7 +262,6 @@ class EnvironmentRefused(StartFault):
     key: str
 
 
-@dataclass(eq=False)
 class HandshakeFailed(StartFault):
     """The server died, erred or stayed silent before it was ready; ``error`` is the cause, ``phase`` where."""
 
@@ -253,7 +269,6 @@ class HandshakeFailed(StartFault):
     phase: str = "initialize"
 
 
-@dataclass(eq=False)
 class VersionUnsupported(StartFault):
     """The server chose a protocol version (``server``) outside ``supported`` (newest first)."""
 
@@ -261,12 +276,10 @@ class VersionUnsupported(StartFault):
     supported: tuple[str, ...]
 
 
-@dataclass(eq=False)
 class ToolsNotDeclared(StartFault):
     """The server declares no ``tools`` capability, so there is nothing to broker."""
 
 
-@dataclass(eq=False)
 class StartTimedOut(StartFault):
     """``phase`` did not end within its budget of ``after_ms`` milliseconds (key ``key``)."""
 
@@ -275,7 +288,6 @@ class StartTimedOut(StartFault):
     key: str
 
 
-@dataclass(eq=False)
 class CleanupUnconfirmed(StartFault):
     """A failed start whose process could not be proven gone; ``cause`` is why the start failed."""
 
@@ -287,7 +299,6 @@ class RetirementFault(Fault):
     """A retirement without evidence. Never authorises a replacement."""
 
 
-@dataclass(eq=False)
 class RetirementTimedOut(RetirementFault):
     """No evidence within ``within_ms`` milliseconds; the owner still has custody."""
 
@@ -295,7 +306,6 @@ class RetirementTimedOut(RetirementFault):
     within_ms: int
 
 
-@dataclass(eq=False)
 class RetirementUnconfirmed(RetirementFault):
     """The owner vanished before evidence came; ``reason`` says how."""
 
@@ -303,14 +313,12 @@ class RetirementUnconfirmed(RetirementFault):
     reason: str
 
 
-@dataclass(eq=False)
 class ChannelClosed(Fault):
     """The transport ended. ``reason`` holds the exit status or signal and what stderr said last."""
 
     reason: str
 
 
-@dataclass(eq=False)
 class Stopped(Fault):
     """The client was told to stop."""
 
@@ -324,7 +332,6 @@ class GenerationRefused(Fault):
     """No module is made from a listing (codegen page, sections 2 and 3). Server text in it is clean and short."""
 
 
-@dataclass(eq=False)
 class TooManyTools(GenerationRefused):
     """The listing holds ``count`` tools, more than a module may have."""
 
@@ -332,7 +339,6 @@ class TooManyTools(GenerationRefused):
     server: str = ""
 
 
-@dataclass(eq=False)
 class SurfaceTooLarge(GenerationRefused):
     """The surface takes ``size`` bytes of UTF-8 after every cut, or more where it was not worth writing out."""
 
@@ -340,7 +346,6 @@ class SurfaceTooLarge(GenerationRefused):
     server: str = ""
 
 
-@dataclass(eq=False)
 class SanitizerBreach(GenerationRefused):
     """Rendered text holds a shape that a generated module never has; ``detail`` says which, and where."""
 
@@ -348,7 +353,6 @@ class SanitizerBreach(GenerationRefused):
     server: str = ""
 
 
-@dataclass(eq=False)
 class NameCollision(GenerationRefused):
     """The tools ``first`` and ``second`` (original names) would both become the function ``name``."""
 
@@ -384,11 +388,10 @@ class Problem:
         return f"{text}\n  fix: {self.fix}" if self.fix else text
 
 
-@dataclass(eq=False)
 class ConfigError(Fault):
     """The configuration cannot be used; ``problems`` holds all of them, in file order."""
 
-    problems: tuple[Problem, ...] = field(default_factory=tuple)
+    problems: tuple[Problem, ...] = ()
 
 
 def explain(fault: Fault) -> str:
@@ -516,8 +519,6 @@ def failure_code(fault: Fault) -> str:
             return "shutting_down"
         case Denied():
             return "denied"
-        case ConfigError():
-            return "bad_config"
         case TooLarge():
             return "too_large"
         case (

@@ -46,7 +46,7 @@ _OF: Final[dict[type[BrokerError], int]] = {
     CallTimedOut: TIMED_OUT,
     ResultMalformed: MALFORMED,
 }
-_USAGE_CODES: Final = frozenset({"unknown_server", "invalid_argument", "bad_config"})
+_USAGE_CODES: Final = frozenset({"unknown_server", "invalid_argument"})
 
 
 def exit_code(error: BrokerError) -> int:
