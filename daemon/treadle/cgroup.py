@@ -110,11 +110,15 @@ def delegated() -> Path | None:
     """The cgroup v2 directory that a service manager delegated to this daemon, None when there is none.
 
     systemd marks it by an extended attribute; the directory above counts as well, because with
-    ``DelegateSubgroup=`` the daemon starts one level below the delegated one.
+    ``DelegateSubgroup=`` the daemon starts one level below the delegated one. A user's systemd cannot set that
+    attribute: there the unit says it by ``$TREADLE_DELEGATED``, which counts for the unit's main process alone.
     """
     own = own_cgroup(_read(Path("/proc/self/cgroup")), _read(Path("/proc/self/mountinfo")))
     if own is None:
         return None
+    main = os.environ.get("SYSTEMD_EXEC_PID") == str(os.getpid())
+    if main and os.environ.get("TREADLE_DELEGATED") and os.access(own / "cgroup.procs", os.W_OK):
+        return own
     return next((path for path in (own, own.parent) if _is_delegated(path)), None)
 
 

@@ -179,6 +179,8 @@ RestartSec=500ms
 RestartPreventExitStatus=2 8
 WatchdogSec=30
 Delegate=yes
+# The mark by which the system's systemd says so is not there for a user's.
+Environment=TREADLE_DELEGATED=yes
 OOMPolicy=continue
 UMask=0077
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -182,6 +183,16 @@ def test_a_killed_daemon_leaves_nothing_and_comes_back(service: Service) -> None
     assert prop("Result") == "success"
 
 
+def test_what_the_manager_leaves_of_a_killed_daemon_is_ended_by_the_custody_record(service: Service) -> None:
+    service.configure({"escaping": {"command": ESCAPING}}, drop_in="KillMode=process\nSendSIGKILL=no")
+    service.start()
+    before = processes()
+    systemctl("kill", "--kill-whom=main", "--signal=KILL", "treadle.service")
+    until(lambda: prop("NRestarts") == "1" and prop("ActiveState") == "active", what="the restart")
+    until(lambda: not any(alive(pid) for pid in before), within=10, what="the end of what was left")
+    assert add(service, "escaping") == "3"
+
+
 def test_a_client_that_connects_while_the_daemon_is_dead_is_served_by_the_next(service: Service) -> None:
     service.configure({"demo": {"command": DEMO}}, drop_in="RestartSec=1")
     service.start()
@@ -341,3 +352,58 @@ def test_the_socket_is_for_the_group_and_for_whom_the_configuration_names(servic
     systemctl("reload", "treadle.service")
     assert listed_as(*stranger).returncode == 3
     assert listed_as(*member).returncode == 0
+
+
+# --- the journal -------------------------------------------------------------------------------------
+
+
+def entries() -> list[dict[str, Any]]:
+    """What this run of the service wrote to the journal."""
+    invocation = prop("InvocationID")
+    lines = run(
+        "journalctl", "--no-pager", "-o", "json", f"_SYSTEMD_INVOCATION_ID={invocation}"
+    ).stdout.splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_the_journal_has_priorities_and_one_entry_an_event(service: Service) -> None:
+    service.configure({"broken": {"command": ["/absent"]}, "demo": {"command": DEMO}})
+    service.start()
+    found = until(lambda: [one for one in entries() if "demo: ready" in str(one["MESSAGE"])], what="the entry")
+    assert [one["PRIORITY"] for one in found] == ["6"]
+    assert found[0]["SYSLOG_IDENTIFIER"] == "treadle"
+    broken = [one for one in entries() if "/absent" in str(one["MESSAGE"])]
+    assert len(broken) == 1
+    assert broken[0]["PRIORITY"] in ("3", "4")
+    assert "\n" not in broken[0]["MESSAGE"]
+
+
+def test_json_entries_name_the_server_in_a_field(service: Service) -> None:
+    service.configure({"demo": {"command": DEMO}}, {"log_format": "json"})
+    service.start()
+    ready = until(lambda: [one for one in entries() if "demo: ready" in str(one["MESSAGE"])], what="the entry")
+    assert json.loads(ready[0]["MESSAGE"])["server"] == "demo"
+
+
+# --- the verb ----------------------------------------------------------------------------------------
+
+
+def test_install_service_is_idempotent_and_removes_only_a_stopped_service(service: Service) -> None:
+    service.configure({"demo": {"command": DEMO}})
+    again = run(str(TREADLE), "install-service", cwd="/").stdout
+    assert again.count("unchanged") == 4
+    refused = run(str(TREADLE), "install-service", "--remove", check=False, cwd="/")
+    assert refused.returncode == 6
+    assert "disable --now" in refused.stderr
+    systemctl("stop", "treadle.socket", "treadle.service")
+    try:
+        assert run(str(TREADLE), "install-service", "--remove", cwd="/").stdout.count("removed") == 4
+        assert not Path("/etc/systemd/system/treadle.service").exists()
+    finally:
+        run(str(TREADLE), "install-service", "--enable", cwd="/")
+
+
+def test_systemd_finds_the_installed_unit_hardened(service: Service) -> None:
+    verified = run("systemd-analyze", "verify", "--man=no", "treadle.service", "treadle.socket")
+    assert verified.stderr == ""
+    run("systemd-analyze", "security", "--no-pager", "--threshold=25", "treadle.service")

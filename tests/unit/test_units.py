@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from treadle import units
+from treadle import cgroup, units
 from treadle.cli import install_service
 
 SYSTEMD = Path(__file__).resolve().parents[2] / "systemd"
@@ -181,3 +182,33 @@ def test_a_failing_step_of_enable_is_told_in_one_line(home: Path) -> None:
 
 def test_options_that_contradict_each_other_are_a_usage_error(home: Path) -> None:
     assert install("--remove", "--enable").exit_code == 2
+
+
+# --- what the user's unit says of its cgroup ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environ", "found"),
+    [
+        ({"TREADLE_DELEGATED": "yes", "SYSTEMD_EXEC_PID": "own"}, True),
+        ({"TREADLE_DELEGATED": "yes", "SYSTEMD_EXEC_PID": "1"}, False),
+        ({"TREADLE_DELEGATED": "yes"}, False),
+        ({"SYSTEMD_EXEC_PID": "own"}, False),
+    ],
+)
+def test_the_units_word_on_its_cgroup_counts_for_its_main_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], found: bool
+) -> None:
+    (tmp_path / "cgroup.procs").touch()
+    monkeypatch.setattr(cgroup, "own_cgroup", lambda *_: tmp_path)
+    for name in ("TREADLE_DELEGATED", "SYSTEMD_EXEC_PID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, str(os.getpid()) if value == "own" else value)
+    assert cgroup.delegated() == (tmp_path if found else None)
+
+
+def test_the_user_unit_says_it() -> None:
+    service, _ = units.user_units()
+    assert "Delegate=yes" in service.text
+    assert "TREADLE_DELEGATED=" in service.text
