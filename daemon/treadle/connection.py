@@ -72,9 +72,12 @@ class Connection(FrameStream):
         self.finish()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Its calls are forgotten: late answers are dropped, nothing is sent again."""
+        """Its place is free."""
         super().connection_lost(exc)
         self.listener.connections.discard(self)
+
+    def ended(self) -> None:
+        """Its calls are forgotten: late answers are dropped, nothing is sent again."""
         live, self._live = self._live, {}
         for waiting in live.values():
             # A request that takes its time goes on, and counts, to its end.

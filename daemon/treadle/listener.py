@@ -22,6 +22,7 @@ from treadle.connection import Connection
 from treadle.decoding import Decoder
 from treadle.peers import Access
 from treadle.requests import Reload, Service
+from treadle.socketfile import BACKLOG
 from treadle.stream import FrameStream
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,9 @@ class Bounds:
     stall_s: float = 60.0
     """Without a byte more of a frame that was begun."""
     linger_s: float = 5.0
-    """From our last word to the close, for a client that does not read it."""
+    """From our last word to the close, for a client that does not read it or does not close."""
+    leaving: int = 64
+    """Connections whose close waits for the client; the next ones are closed at once."""
     unread: int = 128 * 1024 * 1024
     """Answers that one client may leave unread."""
     memory: int = 512 * 1024 * 1024
@@ -69,6 +72,7 @@ class Listener:
         self.bounds = bounds or Bounds()
         self.in_flight = 0
         self.connections: set[Connection] = set()
+        self.leaving: set[FrameStream] = set()
         self.handing_over = False
         self.service = Service(
             broker,
@@ -92,7 +96,9 @@ class Listener:
         """Begin to accept connections on ``sock``."""
         # Whether the file goes is the owner's decision: a service manager keeps its socket for the next daemon.
         keep: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-        self._server = await self._loop.create_unix_server(lambda: Connection(self), sock=sock, **keep)
+        self._server = await self._loop.create_unix_server(
+            lambda: Connection(self), sock=sock, backlog=BACKLOG, **keep
+        )
         self._looking = self._loop.call_later(self.bounds.look_s, self._look)
 
     def stop_accepting(self) -> None:
@@ -121,8 +127,8 @@ class Listener:
         while self.connections and (left := deadline - self._loop.time()) > 0:
             gone = [connection.gone for connection in self.connections]
             await asyncio.wait(gone, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        for connection in list(self.connections):
-            connection.abort()
+        for stream in (*self.connections, *self.leaving):
+            stream.abort()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -160,6 +166,13 @@ class Listener:
         if self._turn_due:
             self._loop.call_soon(self._take_turns)
 
+    def lets_linger(self, stream: FrameStream) -> bool:
+        """Whether there is room for a ``stream`` that was told the last word and waits for the client's close."""
+        if len(self.leaving) >= self.bounds.leaving:
+            return False
+        self.leaving.add(stream)
+        return True
+
     def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a request that takes its time. It counts as in flight to its end, even when its client has gone."""
         self.in_flight += 1
@@ -191,8 +204,8 @@ class Listener:
 
     def _look(self) -> None:
         now = self._loop.time()
-        for connection in list(self.connections):
-            connection.look(now)
+        for stream in {*self.connections, *self.leaving}:
+            stream.look(now)
         self._looking = self._loop.call_later(self.bounds.look_s, self._look)
 
 

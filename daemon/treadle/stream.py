@@ -63,6 +63,10 @@ class FrameStream(asyncio.Protocol):
         """Serve one frame. Must not raise."""
         raise NotImplementedError
 
+    def ended(self) -> None:
+        """Nothing more is taken from the client, and no answer that is not queued yet will reach it."""
+        raise NotImplementedError
+
     @property
     def is_idle(self) -> bool:
         """Whether no answer is due."""
@@ -89,6 +93,8 @@ class FrameStream(asyncio.Protocol):
     def eof_received(self) -> bool:
         """A half-closed client still gets the answers to what it asked."""
         self._eof = True
+        if self._ending is not None:
+            return False
         self._go_on()
         return True
 
@@ -105,8 +111,7 @@ class FrameStream(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The stream is at its end, whoever ended it."""
         self._end()
-        self._frames.clear()
-        self._input = b""
+        self.listener.leaving.discard(self)
         if not self.gone.done():
             self.gone.set_result(None)
 
@@ -127,9 +132,14 @@ class FrameStream(asyncio.Protocol):
                 break
         self._go_on()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something that has come is not served yet."""
+        return bool(self._frames or self._input or self._decoding)
+
     def _go_on(self) -> None:
         """After any change: end what is to end, ask for another turn, read or do not read."""
-        busy = bool(self._frames or self._input or self._decoding)
+        busy = self.is_busy
         if self._ending is None and not busy:
             if self._reader.fault is not None:
                 self._break_off(self._reader.fault)
@@ -179,7 +189,9 @@ class FrameStream(asyncio.Protocol):
     # --- out --------------------------------------------------------------------------------------
 
     def send(self, frame: bytes) -> None:
-        """Queue one frame; all frames of one loop turn leave in one write."""
+        """Queue one frame; all frames of one loop turn leave in one write. None follows the last word."""
+        if self._ending is not None:
+            return
         self._out.append(frame)
         self._out_bytes += len(frame)
         if not self._flush_due:
@@ -202,11 +214,21 @@ class FrameStream(asyncio.Protocol):
     # --- the end ----------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Close once what is queued has left."""
+        """Say what is queued, take nothing more, and close when the client has read it and closed, too.
+
+        Closed at once, a client that is still writing would see its write fail, and never read why.
+        """
+        lingers = self._ending is None and not self._eof and self.listener.lets_linger(self)
         self._end()
         if self._out:
             self._flush()
-        self.transport.close()
+        if not lingers or self.transport.is_closing():
+            self.transport.close()
+            return
+        self.transport.write_eof()
+        if not self._reading:
+            self._reading = True
+            self.transport.resume_reading()
 
     def abort(self) -> None:
         """Close now, whatever is unread."""
@@ -225,6 +247,7 @@ class FrameStream(asyncio.Protocol):
         it did not leave: nothing is lost between a write of theirs and a close of ours.
         """
         if self._ending is not None:
+            self.transport.close()
             return
         with contextlib.suppress(OSError):
             descriptor = os.dup(self.transport.get_extra_info("socket").fileno())
@@ -248,6 +271,9 @@ class FrameStream(asyncio.Protocol):
     def _end(self) -> None:
         if self._ending is None:
             self._ending = self.loop.time()
+            self._frames.clear()
+            self._input = b""
+            self.ended()
 
     def _has_hung_up(self) -> bool:
         """Whether the client has gone altogether: a half-closed one still reads."""
