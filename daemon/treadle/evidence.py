@@ -29,8 +29,8 @@ def sentence(body: Mapping[str, Any]) -> str:
     tree = _TREE[body["drained"]]
     if "by" in body:
         tree += f" ({body['by']})"
-    if body["stragglers"]:
-        tree += f", {body['stragglers']} stragglers killed"
+    if count := body["stragglers"]:
+        tree += f", {count} straggler{'s' if count > 1 else ''} killed"
     return f"{' '.join(word for word in words if word)}; {tree}"
 
 

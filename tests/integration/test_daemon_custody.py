@@ -104,7 +104,7 @@ def test_shutdown_tells_the_end_of_every_server_and_the_log_says_the_same(ended:
     assert told.get("signal", f"status {told.get('status')}") in line
     assert "no descendant left" in line
     if told["stragglers"]:
-        assert f"{told['stragglers']} stragglers killed" in line
+        assert f"{told['stragglers']} straggler killed" in line
 
 
 def test_nothing_is_left_and_the_daemon_ends_well_within_the_slowest_ladder(ended: Ended) -> None:
