@@ -171,7 +171,7 @@ class Stage:
     async def _stop(self, act: Stop) -> None:
         evidence = await self._retired()
         found = (evidence.rung, evidence.status, evidence.signal, evidence.stragglers)
-        assert found == (act.rung, act.status, act.signal, act.stragglers)
+        assert found == (act.rung, act.status, act.signal, act.stragglers), found
 
     async def _retired(self) -> Evidence:
         """The evidence of the odd server's end, which comes within the bound of its ladder."""

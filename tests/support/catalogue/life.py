@@ -90,20 +90,22 @@ def _shutdown() -> Iterator[Entry]:
     yield Entry("I3/sleeping", "ignores EOF and SIGTERM", s.script(s.ignore("SIGTERM"), s.on_eof()), deaf, quick)
     busy = s.script(s.ignore("SIGTERM"), s.on_eof(s.spin()))
     yield Entry("I3/busy", "ignores SIGTERM, busy", busy, deaf, quick, needs_process=True)
-    worker = s.fork(s.ignore("SIGTERM"), s.hang())
+    # Ignored before the fork, and so by the child from its first moment.
+    deaf_child = s.ignore("SIGTERM")
+    worker = s.fork(s.hang())
     yield Entry(
         "I4",
         "leaves a worker behind that traps SIGTERM",
-        s.script(worker),
+        s.script(deaf_child, worker),
         (Stop("eof", status=0, stragglers=1),),
         BRIEF,
         needs_process=True,
     )
-    away = s.fork(s.ignore("SIGTERM"), s.hang(), setsid=True, double=True)
+    away = s.fork(s.hang(), setsid=True, double=True)
     yield Entry(
         "I4/session",
         "leaves an orphan behind in a session of its own",
-        s.script(away),
+        s.script(deaf_child, away),
         (Stop("eof", status=0, stragglers=1),),
         BRIEF,
         needs_process=True,
