@@ -138,9 +138,7 @@ def test_serve_shows_a_row_for_each_server_that_came_up_or_did_not(serve: Serve)
     daemon = serve({})  # its folder and environment; the one looked at is another
     other = {"TREADLE_SOCKET": f"{daemon.folder}/other.sock"}
     config = daemon.folder / "other.toml"
-    config.write_text(
-        f'[mcp.demo]\ncommand = {list(DEMO)}\n[mcp.missing]\ncommand = ["treadle-no-such-program"]\n'
-    )
+    config.write_text(toml({"demo": DEMO_SERVER, "missing": {"command": ["treadle-no-such-program"]}}))
     with on_terminal(daemon, "serve", "--config", str(config), **other) as terminal:
         terminal.wait_for(r"✓ +demo +ready +6 tools, [\d.]+ s")
         terminal.wait_for(r"✗ +missing +\w+ +command treadle-no-such-program was not found")
