@@ -12,8 +12,8 @@ from treadle.custody import RECOVERY_S, RELEASE_S
 from treadle.supervisor import PROOF_MARGIN_S
 from treadle.tree import DRAIN_S
 
-SPARE_S: Final = 5.0
-"""For the interpreter, a loaded machine, and the last answers on their way to the clients."""
+SPARE_S: Final = 8.0
+"""For the interpreter, a loaded machine, a last wait after a kill, and the last answers to the clients."""
 
 
 def start_s(config: Config) -> float:

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 TURN_S: Final = 0.002
 """How long clients with a backlog are served before the loop looks at everything else again."""
+HANDOVER_POLL_S: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,16 @@ class Listener:
         self.handing_over = True
         for connection in list(self.connections):
             connection.let_go_if_idle()
+
+    async def serve_what_came(self, within: float = 0.1) -> None:
+        """After :meth:`hand_over`, for ``within`` seconds at most: wait until nothing is unread of the clients that
+        were let go, and those that have just connected have asked for something, so that no request that was already
+        written is turned away."""
+        deadline = self._loop.time() + within
+        while self._loop.time() < deadline:
+            if all(connection.is_ending or not connection.is_idle for connection in self.connections):
+                return
+            await asyncio.sleep(HANDOVER_POLL_S)
 
     async def close(self, grace: float = 1.0) -> None:
         """Stop accepting, answer what was sent up to now (``grace`` seconds at most), close everything."""
