@@ -18,18 +18,17 @@ from treadle.broker import Broker
 from treadle.census import Row
 from treadle.client import Client
 from treadle.config import Config, ServerConfig, default_socket_path, default_state_dir
-from treadle.custody import Guard, Record, recover
-from treadle.errors import ConfigError, Fault, Problem, explain
+from treadle.errors import Fault, explain
+from treadle.keeping import Keeper, own_directory, secure_state_dir
 from treadle.listener import Listener
 from treadle.passed import passed_socket
 from treadle.peers import Access
 from treadle.process import ChildProcess, Launch
 from treadle.reload import Reloader, access_of
 from treadle.sdnotify import Service, status_of
-from treadle.secrets import Redactor, build_environment
+from treadle.secrets import VALUE_LIMIT, Redactor, build_environment
 from treadle.socketfile import OwnedSocket, claim, closed_at
 from treadle.transport import KILL_NOW
-from treadle.tree import Custody
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +36,6 @@ UNCONFIRMED_EXIT: Final = 8
 """The exit code when a server's end could not be confirmed."""
 LAST_WAIT_S: Final = 3.0
 """How long the evidence may take of a server that is killed because its time to stop was over."""
-GUARD_PAUSE_S: Final = 1.0
-"""Between the end of a guard and the start of another one."""
-
 SWITCH_S: Final = 0.0005
 """After how many seconds another thread may have the interpreter."""
 
@@ -79,7 +75,6 @@ class Daemon:
         self._stop = asyncio.Event()
         self._signals = 0
         self._reloads: set[asyncio.Task[None]] = set()
-        self._guard_again: asyncio.TimerHandle | None = None
 
     async def run(self, on_ready: Callable[[Broker], None] = lambda _: None) -> int:
         """Serve until told to stop. Returns the exit code: 0, or 8 when an end could not be confirmed.
@@ -106,17 +101,13 @@ class Daemon:
         return owned
 
     async def _run(self, owned: OwnedSocket, on_ready: Callable[[Broker], None]) -> int:
-        self._secure_state_dir()
-        record_path = self._state_dir / f"record-{_slug(owned.path)}.json"
-        for finding in recover(record_path):
-            log.warning("left by an earlier daemon: %s", finding)
-        self._record = Record(record_path)
-        self._custody = Custody(record=self._record)
-        self._start_guard()
+        secure_state_dir(self._state_dir, self._config.file)
+        keeper = Keeper(self._state_dir, owned.path)
+        self._custody = keeper.custody
         try:
             rows = await self._serve(owned, on_ready)
         finally:
-            await self._end_custody()
+            await keeper.end()
             self._service.close()
         return self._report(rows)
 
@@ -155,6 +146,9 @@ class Daemon:
             settling = asyncio.ensure_future(self._settle(broker, on_ready))
             await self._stop.wait()
             settling.cancel()
+            self._begin_drain(owned)
+            if listener.handing_over:
+                await listener.serve_what_came()
         finally:
             self._begin_drain(owned)
             rows = await broker.shutdown()
@@ -192,66 +186,6 @@ class Daemon:
             if not row.confirmed:
                 log.error("%s: %s", row.server, evidence.of_row(row.to_body()), extra={"server": row.server})
         return 0 if all(row.confirmed for row in rows) else UNCONFIRMED_EXIT
-
-    # --- what outlives a kill of the daemon -------------------------------------------------------
-
-    def _secure_state_dir(self) -> None:
-        """Make the state directory. Service goes on without one; the record says what is missing then.
-
-        Raises :class:`ConfigError` for one that must not be used: whoever can write there says which processes
-        the next start ends.
-        """
-        path = self._state_dir
-        try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = path.stat()
-        except (FileExistsError, NotADirectoryError):
-            raise self._bad_state_dir("it, or a directory above it, is a file", "name a directory") from None
-        except OSError as error:
-            log.error("cannot make the state directory %s: %s", path, error.strerror or error)
-            return
-        if found.st_uid not in (0, os.geteuid()):
-            what = f"it belongs to another account (uid {found.st_uid})"
-            raise self._bad_state_dir(what, "name one of the daemon's own")
-        if found.st_mode & 0o022:
-            raise self._bad_state_dir("other accounts can write to it", f"chmod go-w {path}")
-
-    def _bad_state_dir(self, what: str, fix: str) -> ConfigError:
-        text = f"the state directory {self._state_dir} cannot be used: {what}"
-        return ConfigError((Problem(self._config.file, 0, 0, "[broker] state_dir", text, fix),))
-
-    def _start_guard(self) -> None:
-        self._guard: Guard | None = None
-        try:
-            self._guard = guard = Guard.start(self._record)
-            self._custody.own(guard.pid)
-            guard.watch(asyncio.get_running_loop(), self._guard_ended)
-        except OSError as error:
-            log.error(
-                "no guard runs: %s. Should this daemon be killed, only its next start ends what its servers leave",
-                error.strerror or error,
-            )
-
-    def _guard_ended(self) -> None:
-        assert self._guard is not None
-        self._custody.disown(self._guard.pid)
-        log.error("the guard (process %d) ended; another one takes its place", self._guard.pid)
-        self._guard = None
-        self._guard_again = asyncio.get_running_loop().call_later(GUARD_PAUSE_S, self._start_guard)
-
-    async def _end_custody(self) -> None:
-        """With no server left: end the orphans that nobody could attribute, then the guard and the record."""
-        if self._guard_again is not None:
-            self._guard_again.cancel()
-        stragglers = await self._custody.end_strangers()
-        if stragglers:
-            log.warning("%d orphans that belonged to no server were killed", stragglers)
-        if self._guard is not None:
-            if self._record.empty:
-                await self._guard.release()
-            else:
-                self._guard.leave()
-        self._record.remove()
 
     # --- signals and reload -----------------------------------------------------------------------
 
@@ -309,7 +243,7 @@ class Daemon:
         redact = Redactor(environment.secrets)
         cwd = config.cwd
         if cwd is None:
-            cwd = self._own_directory(config.name)
+            cwd = own_directory(self._state_dir, config.name)
         launch = Launch(
             server=config.name,
             argv=config.command,
@@ -329,17 +263,6 @@ class Daemon:
         )
         return Client(config, transport, redact=redact)
 
-    def _own_directory(self, server: str) -> str:
-        """The default working directory of a server; the root directory where it cannot be had."""
-        own = self._state_dir / "servers" / server
-        try:
-            own.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            what = error.strerror or error
-            log.error("%s: runs in /, cannot make %s: %s", server, own, what, extra={"server": server})
-            return "/"
-        return str(own)
-
 
 def _warn_if_closed(owned: OwnedSocket) -> None:
     closed = closed_at(owned.path)
@@ -353,12 +276,6 @@ def _status_line(broker: Broker) -> str:
 
 
 def _read_file(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def _slug(path: str) -> str:
-    """A file name that differs for every socket path."""
-    import hashlib
-
-    return hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    """No more than a variable can hold, and no waiting: neither a device nor a pipe may hold up the daemon."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        return file.read(VALUE_LIMIT + 2) or b""

@@ -205,8 +205,10 @@ def test_a_server_inherits_no_descriptor_but_0_to_2_and_runs_in_its_own_director
         ({"env_from": ["EMPTY"]}, "EMPTY"),
         ({"env_files": {"TOKEN": "/nonexistent/token"}}, "No such file or directory"),
         ({"env_files": {"TOKEN": "${CREDENTIALS_DIRECTORY}/token"}}, "CREDENTIALS_DIRECTORY"),
+        ({"env_files": {"TOKEN": "/dev/zero"}}, "NUL character"),
+        ({"env_files": {"TOKEN": "/proc/kallsyms"}}, "more than 128 KiB"),
     ],
-    ids=["api_key_env", "env_from", "empty", "env_files", "no credentials"],
+    ids=["api_key_env", "env_from", "empty", "env_files", "no credentials", "an endless file", "a long file"],
 )
 def test_what_is_unset_or_unreadable_refuses_the_server_before_anything_is_spawned(
     serve: Serve, tmp_path: Path, table: dict[str, object], said: str
@@ -248,6 +250,15 @@ def test_a_systemd_credential_is_read_at_each_start_and_a_rotated_one_reaches_th
         assert again["state"] == "retired"
         assert "No such file or directory" in again["reason"]
     assert "new-token-value" not in daemon.log()
+
+
+def test_a_pipe_that_nobody_writes_to_refuses_its_server_and_holds_nobody_up(serve: Serve, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    daemon = serve({"one": {"command": PROBE, "env_files": {"TOKEN": str(pipe)}}, "two": {"command": PROBE}})
+    rows = unruly.settle(daemon)
+    assert (rows["one"]["state"], rows["two"]["state"]) == ("refused", "ready")
+    assert "empty file" in rows["one"]["reason"]
 
 
 def test_plain_env_values_are_no_secrets(serve: Serve) -> None:

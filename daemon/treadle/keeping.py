@@ -1,0 +1,113 @@
+"""What keeps custody beyond the daemon's own life: the state directory, the record, the guard (floor 4).
+
+None of it is needed to serve. What cannot be had is logged as an error that says which protection is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+from pathlib import Path
+from typing import Final
+
+from treadle.custody import Guard, Record, recover
+from treadle.errors import ConfigError, Problem
+from treadle.tree import Custody
+
+log = logging.getLogger(__name__)
+
+GUARD_PAUSE_S: Final = 1.0
+"""Between the end of a guard and the start of another one."""
+
+
+def secure_state_dir(path: Path, file: str) -> None:
+    """Make the state directory; one that cannot be made is logged.
+
+    Raises :class:`ConfigError`, which names the configuration ``file``, for one that must not be used: whoever can
+    write there says which processes the next start ends.
+    """
+
+    def refused(what: str, fix: str) -> ConfigError:
+        text = f"the state directory {path} cannot be used: {what}"
+        return ConfigError((Problem(file, 0, 0, "[broker] state_dir", text, fix),))
+
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.stat()
+    except (FileExistsError, NotADirectoryError):
+        raise refused("it, or a directory above it, is a file", "name a directory") from None
+    except OSError as error:
+        log.error("cannot make the state directory %s: %s", path, error.strerror or error)
+        return
+    if found.st_uid not in (0, os.geteuid()):
+        raise refused(f"it belongs to another account (uid {found.st_uid})", "name one of the daemon's own")
+    if found.st_mode & 0o022:
+        raise refused("other accounts can write to it", f"chmod go-w {path}")
+
+
+def own_directory(state_dir: Path, server: str) -> str:
+    """The default working directory of a server; the root directory where it cannot be had."""
+    own = state_dir / "servers" / server
+    try:
+        own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        what = error.strerror or error
+        log.error("%s: runs in /, cannot make %s: %s", server, own, what, extra={"server": server})
+        return "/"
+    return str(own)
+
+
+class Keeper:
+    """The custody of one daemon, with its record in ``state_dir`` and its guard.
+
+    Made while the lock of ``socket`` is held and a loop runs, before anything is spawned: first it ends what an
+    earlier daemon of that socket left, and logs what was found. A guard that ends is replaced.
+    """
+
+    def __init__(self, state_dir: Path, socket: str) -> None:
+        name = hashlib.sha256(os.fsencode(socket)).hexdigest()[:16]  # the record is kept for each socket
+        path = state_dir / f"record-{name}.json"
+        for finding in recover(path):
+            log.warning("left by an earlier daemon: %s", finding)
+        self._record = Record(path)
+        self.custody = Custody(record=self._record)
+        self._guard: Guard | None = None
+        self._again: asyncio.TimerHandle | None = None
+        self._start_guard()
+
+    async def end(self) -> None:
+        """With no server left: end the orphans that nobody could attribute, then the guard and the record.
+
+        What is known to be left stays in the record, and the guard stays for it.
+        """
+        if self._again is not None:
+            self._again.cancel()
+        stragglers = await self.custody.end_strangers()
+        if stragglers:
+            log.warning("%d orphans that belonged to no server were killed", stragglers)
+        if self._guard is not None:
+            if self._record.empty:
+                await self._guard.release()
+            else:
+                self._guard.leave()
+        self._record.remove()
+
+    def _start_guard(self) -> None:
+        try:
+            self._guard = guard = Guard.start(self._record)
+            self.custody.own(guard.pid)
+            guard.watch(asyncio.get_running_loop(), self._guard_ended)
+        except OSError as error:
+            log.error(
+                "no guard runs: %s. Should this daemon be killed, only its next start ends what its servers leave",
+                error.strerror or error,
+            )
+
+    def _guard_ended(self) -> None:
+        assert self._guard is not None
+        self.custody.disown(self._guard.pid)
+        log.error("the guard (process %d) ended; another one takes its place", self._guard.pid)
+        self._guard = None
+        self._again = asyncio.get_running_loop().call_later(GUARD_PAUSE_S, self._start_guard)
