@@ -120,9 +120,9 @@ class Listener:
             connection.let_go_if_idle()
 
     async def serve_what_came(self, within: float = 0.1) -> None:
-        """After :meth:`hand_over`, for ``within`` seconds at most: wait until nothing is unread of the clients that
-        were let go, and those that have just connected have asked for something, so that no request that was already
-        written is turned away."""
+        """After :meth:`hand_over`: wait until nothing is unread of the clients that were let go, and those that
+        have just connected have asked for something: no request that was already written shall be turned away.
+        ``within`` seconds at most."""
         deadline = self._loop.time() + within
         while self._loop.time() < deadline:
             if all(connection.is_ending or not connection.is_idle for connection in self.connections):

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from support.daemon import toml
 from systemd.conftest import (
     CONFIG,
     DEMO,
@@ -28,6 +29,7 @@ from systemd.conftest import (
     systemctl,
     until,
 )
+from systemd.sandbox import CHECKOUT
 
 SLOW_START = ["sh", "-c", f"sleep 1.5; exec {PYTHON} -m treadle.demo_server"]
 STUBBORN = ["sh", "-c", f"trap '' TERM; {PYTHON} -m treadle.demo_server; while :; do sleep 1; done"]
@@ -386,6 +388,16 @@ def test_json_entries_name_the_server_in_a_field(service: Service) -> None:
 
 
 # --- the verb ----------------------------------------------------------------------------------------
+
+
+def test_the_first_commands_of_the_page_work_as_written(service: Service, tmp_path: Path) -> None:
+    page = (CHECKOUT / "docs/service.md").read_text()
+    commands = page.partition("```sh\n")[2].partition("```")[0]
+    assert len(commands.splitlines()) == 3
+    (tmp_path / "treadle.toml").write_text(toml({"demo": {"command": DEMO}}))
+    path = f"{HOME}/bin:{os.environ['PATH']}"
+    done = run("sh", "-ec", commands, cwd=tmp_path, env={"PATH": path, "HOME": "/root"})
+    assert re.search(r"demo +ready", done.stdout), done.stdout
 
 
 def test_install_service_is_idempotent_and_removes_only_a_stopped_service(service: Service) -> None:
