@@ -164,6 +164,7 @@ def test_failing_starts_come_with_growing_delays_and_one_child_at_a_time(serve: 
     daemon = serve({"flaky": flaky, "good": {"command": list(DEMO)}})
     with daemon.client(timeout=20) as client:
         seen: Counter[str] = Counter()
+        deadline = time.monotonic() + 20
         while (row := client.status("flaky")["servers"][0])["state"] != "ready":
             if row["state"] == "backoff" and not seen["refused"]:
                 with pytest.raises(ServerUnavailable, match="status 1"):
@@ -171,7 +172,8 @@ def test_failing_starts_come_with_growing_delays_and_one_child_at_a_time(serve: 
                 seen["refused"] += 1
             assert client.call("good", "echo", {"text": "alive"}).text == "alive"
             seen[row["state"]] += 1
-            assert sum(seen.values()) < 20_000
+            assert time.monotonic() < deadline
+            time.sleep(0.005)  # a status is asked for, nobody tells it
         assert row["generation"] == 4
         assert row["restarts"] == 3
         assert seen["refused"] == 1
