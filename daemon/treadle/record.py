@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -57,13 +58,14 @@ class Record:
         self.daemon = os.urandom(8).hex()
         """What tells this daemon's record from that of any other start."""
         self._held: dict[str, Held] = {}
+        self._orphans: list[Held] = []
         self._problem: str | None = None
         self._write()
 
     @property
     def empty(self) -> bool:
         """Whether nothing is in custody."""
-        return not self._held
+        return not self._held and not self._orphans
 
     def hold(self, marker: str, server: str, pid: int | None, cgroup: str | None = None) -> None:
         """Record an incarnation: before its spawn by its marker, after it with its pid too."""
@@ -76,9 +78,16 @@ class Record:
         if self._held.pop(marker, None) is not None:
             self._write()
 
+    def orphans(self, processes: Iterable[procfs.Process]) -> None:
+        """Record the adopted processes that only pid and start time identify; replaces those recorded before."""
+        orphans = [Held(f"orphan {one.pid} {one.start}", "", one.pid, one.start, None) for one in processes]
+        if orphans != self._orphans:
+            self._orphans = orphans
+            self._write()
+
     def remove(self) -> None:
         """Remove the file, at an orderly end with nothing left; a record that still holds something stays."""
-        if not self._held:
+        if self.empty:
             self.path.unlink(missing_ok=True)
 
     def _write(self) -> None:
@@ -87,7 +96,7 @@ class Record:
             "format": FORMAT,
             "boot": procfs.boot_id(),
             "daemon": {"id": self.daemon, "pid": os.getpid(), "start": own.start if own else 0},
-            "held": [asdict(held) for held in self._held.values()],
+            "held": [asdict(held) for held in (*self._held.values(), *self._orphans)],
         }
         problem = None
         try:

@@ -28,7 +28,7 @@ from treadle.record import MARK, Record
 DRAIN_S: Final = 5.0
 """How long a drain may take before what is left is reported as left."""
 TICK_S: Final = 2.0
-"""How often adopted zombies are looked for while servers run (between retirements, which look at once)."""
+"""How often adopted processes are looked for while servers run (between retirements, which look at once)."""
 FIRST_POLL_S: Final = 0.001
 SLOWEST_POLL_S: Final = 0.05
 
@@ -95,6 +95,7 @@ class Custody:
         self._owned: set[int] = set()
         self._session = os.getsid(0)
         self._tick: asyncio.TimerHandle | None = None
+        self._watched = False  # whether adopted processes without a mark were met
         self._subreaper = ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
         path = cgroup_root or cgroup.delegated()
         self._root = cgroup.CgroupRoot(path) if path is not None else None
@@ -270,11 +271,23 @@ class Custody:
             self.reap_strangers()
             adopted = [child for child in procfs.children(os.getpid()) if self._is_adopted(child) and child.alive]
             if not adopted or loop.time() >= deadline:
+                self.note_orphans()
                 return len(killed)
             tree = [*adopted, *(process for child in adopted for process in procfs.descendants(child.pid))]
             killed.update(process.key for process in tree if process.alive and procfs.kill(process))
             await asyncio.sleep(pause)
             pause = min(pause * 2, SLOWEST_POLL_S)
+
+    def note_orphans(self) -> None:
+        """Record the adopted processes that no mark identifies: nothing but their parent tells whose they are, and
+        that is gone with the daemon."""
+        if self._record is None:
+            return
+        marks = {one.marker for one in self._live}
+        adopted = (child for child in procfs.children(os.getpid()) if child.alive and self._is_adopted(child))
+        unmarked = [child for child in adopted if procfs.variable(child.pid, MARK) not in marks]
+        self._record.orphans(unmarked)
+        self._watched = bool(unmarked)
 
     def reap_strangers(self) -> None:
         """Reap the adopted orphans that ended. Cheap when there are none; touches no child that has an owner."""
@@ -312,10 +325,11 @@ class Custody:
         return killed
 
     def _schedule(self) -> None:
-        if self._tick is None and self._live:
+        if self._tick is None and (self._live or self._watched):
             self._tick = asyncio.get_running_loop().call_later(TICK_S, self._ticked)
 
     def _ticked(self) -> None:
         self._tick = None
         self.reap_strangers()
+        self.note_orphans()
         self._schedule()

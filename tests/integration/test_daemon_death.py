@@ -183,6 +183,21 @@ def test_with_the_guard_killed_first_the_next_start_ends_what_survived_before_it
     assert daemon.leftovers() == []
 
 
+def test_an_orphan_that_shed_session_and_mark_is_ended_after_kill_9_too(
+    daemons: list[Daemon], tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    daemon = prepare(daemons, tmp_path / "d", {"escaping": {"command": unruly.escaping(pids)}})
+    daemon.start()
+    assert unruly.settle(daemon)["escaping"]["state"] == "ready"
+    until(lambda: unruly.pids_in(pids), "the orphan")
+    (orphan,) = unruly.pids_in(pids)
+    until(lambda: f'"pid": {orphan}' in record_of(daemon).read_text(), "the record of it")
+    slay(daemon)
+    until(lambda: (seen := procfs.read(orphan)) is None or not seen.alive, "the orphan's end")
+    nothing_left(daemon)
+
+
 def test_a_guard_that_dies_is_reported_reaped_and_replaced(daemons: list[Daemon], tmp_path: Path) -> None:
     daemon = prepare(daemons, tmp_path / "d", {"untied": {"command": KINDS["untied"]}})
     daemon.start()

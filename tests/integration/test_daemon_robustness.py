@@ -33,6 +33,14 @@ def patched(code: str) -> tuple[str, ...]:
     return (sys.executable, "-c", f"{code}\nfrom treadle.cli import main\nmain()")
 
 
+# Nothing short of the kernel makes a process unkillable: the daemon is made to see one more descendant.
+UNPROVABLE = patched(
+    "from treadle.tree import Custody, Drain\n"
+    "async def drain(self, incarnation, within=0): return Drain(False, 'sweep', 0)\n"
+    "Custody.drain = drain"
+)
+
+
 def serves(daemon: Daemon) -> None:
     daemon.start()
     with daemon.client() as client:
@@ -139,13 +147,7 @@ def test_an_error_of_the_start_itself_still_retires_every_server_that_was_begun(
 
 
 def test_an_end_that_cannot_be_proven_is_named_kept_in_the_record_and_left_to_the_guard(daemon: Daemon) -> None:
-    # Nothing short of the kernel makes a process unkillable: the daemon is made to see one more descendant.
-    daemon.program = patched(
-        "from treadle import tree\n"
-        "from treadle.tree import Custody, Drain\n"
-        "async def drain(self, incarnation, within=0): return Drain(False, 'sweep', 0)\n"
-        "Custody.drain = drain"
-    )
+    daemon.program = UNPROVABLE
     daemon.start()
     unruly.settle(daemon)
     guard = unruly.guard_of(daemon)
@@ -164,17 +166,18 @@ def test_an_end_that_cannot_be_proven_is_named_kept_in_the_record_and_left_to_th
     until(lambda: (seen := procfs.read(guard)) is None or not seen.alive, "the guard's end")
 
 
-def test_shutdown_exits_with_8_and_names_the_server_when_an_end_is_not_proven(daemon: Daemon) -> None:
-    daemon.program = patched(
-        "from treadle.tree import Custody, Drain\n"
-        "async def drain(self, incarnation, within=0): return Drain(False, 'sweep', 0)\n"
-        "Custody.drain = drain"
-    )
+def test_stop_restart_and_shutdown_exit_with_8_and_name_the_server_when_an_end_is_not_proven(
+    daemon: Daemon,
+) -> None:
+    daemon.program = UNPROVABLE
     daemon.start()
     unruly.settle(daemon)
-    done = daemon.cli("shutdown")
-    assert done.returncode == 8
-    assert "one" in done.stdout
-    assert "NOT CONFIRMED" in done.stdout
+    for words in (["restart", "one"], ["stop", "one"], ["shutdown"]):
+        done = daemon.cli(*words)
+        assert done.returncode == 8, done.stderr
+        assert "one" in done.stdout
+        assert "NOT CONFIRMED" in done.stdout
+    # Nothing was started in its place.
+    assert daemon.log().count("one: ready") == 1
     assert daemon.process is not None
     assert daemon.process.wait(10) == 8

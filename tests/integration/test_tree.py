@@ -14,6 +14,7 @@ import pytest
 
 from support.receivers import Recorder, Workshop, alive, gone, unmarked, workshop
 from treadle import procfs
+from treadle.record import Record, read_record
 from treadle.transport import Ladder
 
 LOOPS = ("uvloop",)
@@ -156,6 +157,29 @@ async def test_the_orphans_of_nobody_are_ended_with_the_daemon(shop: Workshop) -
     await child.retire(QUICK)
     assert await shop.custody.end_strangers() == 1
     assert not alive(orphan)
+
+
+async def test_an_orphan_without_a_mark_is_recorded_until_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treadle.tree.TICK_S", 0.02)
+    path = tmp_path / "record.json"
+
+    def recorded() -> set[int | None]:
+        record = read_record(path)
+        assert record is not None
+        return {held.pid for held in record.held}
+
+    async with workshop(record=Record(path)) as shop:
+        child, heard = await shop.python(DAEMONISE + "daemonise({}); sys.stdin.read()")
+        orphan = await unmarked(await pid_from(heard))
+        async with asyncio.timeout(5):
+            while recorded() != {child.pid, orphan}:
+                await asyncio.sleep(0.01)
+        await child.retire(QUICK)
+        assert recorded() == {orphan}
+        await shop.custody.end_strangers()
+        assert recorded() == set()
 
 
 async def test_a_descendant_seen_before_the_signal_is_known_without_a_mark(shop: Workshop) -> None:

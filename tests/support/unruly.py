@@ -34,6 +34,22 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 """Clears the parent-death signal (and leaves the session) before it becomes the server."""
 
+ESCAPEE: Final = """
+import os, sys
+if not os.fork():
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    with open(sys.argv[1], "a") as file:
+        file.write(f"{os.getpid()}\\n")
+    for fd in range(3):
+        os.close(fd)
+    os.execve("/bin/sleep", ["sleep", "60"], {})
+os.wait()
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""Leaves a process that nothing ties to the server any more: an orphan in its own session without a variable."""
+
 HANDSHAKE: Final = """
 read -r line
 printf '%s\\n' '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},\
@@ -58,6 +74,11 @@ def launched(*steps: script.Step | script.Steps) -> Command:
 def untied(*steps: script.Step | script.Steps, setsid: bool = False) -> Command:
     """The same without a parent-death signal; ``setsid``: in another session, below a parent that waits."""
     return [sys.executable, "-I", "-S", "-c", UNTIED, "setsid" if setsid else "stay", *scripted(*steps)]
+
+
+def escaping(pids: Path, *steps: script.Step | script.Steps) -> Command:
+    """The same, after leaving an ESCAPEE that writes its pid to the file ``pids``."""
+    return [sys.executable, "-I", "-S", "-c", ESCAPEE, str(pids), *scripted(*steps)]
 
 
 def shell(text: str) -> Command:
