@@ -84,6 +84,11 @@ class Daemon:
                 stderr=log,
                 cwd=self.folder,
             )
+        self.wait_up()
+
+    def wait_up(self) -> None:
+        """Wait until the daemon answers."""
+        assert self.process is not None
         deadline = time.monotonic() + STARTS_WITHIN_S
         while True:
             try:
