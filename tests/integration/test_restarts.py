@@ -62,10 +62,10 @@ def test_two_hundred_crashes_leave_nothing_behind_in_the_daemon(tmp_path: Path) 
         client.ping()
         before = measure(daemon)
         client.start("crash")
-        crashed(50)
+        crashed(40)
         warm = measure(daemon)
         client.start("crash")
-        crashed(250)
+        crashed(200)
         after = measure(daemon)
         assert after.descriptors == before.descriptors
         assert after.threads == before.threads
