@@ -107,7 +107,7 @@ class Sandbox:
         (self._group / "cgroup.kill").write_text("1")
         deadline = time.monotonic() + 10
         while self._group.exists() and time.monotonic() < deadline:
-            for folder, _, _ in os.walk(self._group, topdown=False):
+            for folder, _names, _files in os.walk(self._group, topdown=False):
                 try:
                     os.rmdir(folder)
                 except OSError:
@@ -201,8 +201,8 @@ def _strip(root: Path) -> None:
         for folder in (root / parent).glob("*.wants"):
             shutil.rmtree(folder)
     (root / "etc/fstab").write_text("")
-    for folder in ("run/lock", "run/dbus", "run/systemd/system"):
-        (root / folder).mkdir(parents=True, exist_ok=True)
+    for name in ("run/lock", "run/dbus", "run/systemd/system"):
+        (root / name).mkdir(parents=True, exist_ok=True)
     (root / "run/systemd/system/treadle-tests.target").write_text(_TARGET)
     (root / str(MARK).lstrip("/")).touch()
 
