@@ -21,6 +21,10 @@ env: $(READY) ## create the environment in .venv
 test: $(READY) ## run the whole test suite
 	$(BIN)/python -m pytest
 
+.PHONY: test-systemd
+test-systemd: $(READY) ## test the service in a private systemd (as root; leaves nothing behind)
+	$(BIN)/python tests/systemd/sandbox.py $(BIN)/python -m pytest tests/systemd
+
 .PHONY: lint
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .

@@ -184,6 +184,14 @@ def test_options_that_contradict_each_other_are_a_usage_error(home: Path) -> Non
     assert install("--remove", "--enable").exit_code == 2
 
 
+def test_an_installation_that_the_service_could_not_see_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(install_service, "executable", lambda: "/home/me/venv/bin/treadle")
+    install_service.warn_of_hidden_places()
+    assert "/home/me/venv/bin/treadle is hidden from the service" in capsys.readouterr().err
+
+
 # --- what the user's unit says of its cgroup ---------------------------------------------------------
 
 

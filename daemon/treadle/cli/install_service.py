@@ -52,7 +52,8 @@ def command(user: bool, only_print: bool, enable: bool, remove: bool) -> None:
     if remove:
         _remove(files, user)
         return
-    _warn(user)
+    if not user:
+        warn_of_hidden_places()
     _write(files)
     steps = _ENABLE_USER if user else _ENABLE_SYSTEM
     if enable:
@@ -172,10 +173,8 @@ def _refuse_foreign(changes: list[Change]) -> None:
         sys.exit(REFUSED)
 
 
-def _warn(user: bool) -> None:
+def warn_of_hidden_places() -> None:
     """Say what would keep the system service from running this installation."""
-    if user:
-        return
     for path in dict.fromkeys((executable(), sys.prefix, os.path.realpath(sys.executable))):
         if path.startswith(("/home/", "/root/", "/run/user/", "/tmp/")):  # noqa: S108
             hint = "install Treadle below /opt or /usr, or use --user"
