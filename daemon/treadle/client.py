@@ -213,6 +213,8 @@ class Client:
             await asyncio.wait_for(self._transport.open(self), budget / 1000)
         except TimeoutError:
             raise StartTimedOut("opening the transport", budget, "open_timeout_ms") from None
+        except OSError as error:
+            raise TransportFailed(f"the transport could not be opened: {error.strerror or error}") from None
         if self._fault is not None:
             raise HandshakeFailed(self._fault)
 

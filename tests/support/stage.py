@@ -69,6 +69,7 @@ class Stage:
         self.content: Content = self.settings.pop("content", "text")
         self.marker = f"catalogue-{os.getpid()}-{next(_number)}"
         self.evidence: Evidence | None = None
+        self.forks = custody is not None
         self.said: list[str] = []
         self.world = World()
         config = ServerConfig(name="odd", command=s.command(entry.script, folder / "script.json"), **self.settings)
@@ -215,7 +216,7 @@ class Stage:
         marked = [
             int(name)
             for name in os.listdir("/proc")
-            if name.isdigit() and procfs.variable(int(name), MARK) == self.marker
+            if name.isdigit() and self.forks and procfs.variable(int(name), MARK) == self.marker
         ]
         return marked + [child.pid for child in procfs.children(os.getpid())]
 

@@ -631,6 +631,16 @@ async def test_a_transport_that_cannot_be_opened_fails_the_start_and_leaves_noth
     assert one.evidence == NO_RESOURCE
 
 
+@virtual
+async def test_an_error_of_the_system_while_opening_is_a_failed_start() -> None:
+    async def opening() -> None:
+        raise OSError(24, "Too many open files")
+
+    one = client_of(Peer(), opening)
+    assert await failed(one) == TransportFailed("the transport could not be opened: Too many open files")
+    assert one.evidence == NO_RESOURCE
+
+
 @pytest.mark.parametrize(
     ("script", "kind", "words"),
     [
