@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from support import script as s
 from support.twin import TwinPeer, World, transport
 from treadle.broker import Broker
 from treadle.channel import ChannelTransport, Peer
@@ -16,6 +17,12 @@ from treadle.supervisor import Call
 from treadle.wire.messages import CallResult, Content
 
 HELLO = b'{"text":"hello"}'
+NEVER = s.script(s.on("tools/call"))
+"""A server that answers no call."""
+DOES_NOT_READ = s.script(
+    s.expect("notifications/initialized"), s.expect("tools/list"), s.default(), s.stop_reading()
+)
+"""A server that reads nothing after its first listing."""
 
 
 def config(name: str = "odd", **keys: Any) -> ServerConfig:
@@ -156,3 +163,16 @@ class Household:
         client = Client(config, ChannelTransport(part, opening=opening))
         made.append(client)
         return client
+
+
+def sent(one: Client, timeout_ms: int = 1000, arguments: bytes = HELLO, tool: str = "echo") -> Heard:
+    """A call that was just handed to the client."""
+    waiter = Heard()
+    one.call(waiter, tool, arguments, timeout_ms=timeout_ms)
+    return waiter
+
+
+def text_of(result: object) -> Any:
+    """The text of a result's first block; fails for anything else."""
+    assert isinstance(result, CallResult)
+    return result.to_value()["content"][0]["text"]
