@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from treadle.errors import (
     CallFault,
@@ -18,6 +18,8 @@ from treadle.errors import (
 from treadle.wire.interchange import RESULT_LIMIT, check_value, json_to_value
 from treadle.wire.messages import CallResult, Content
 from treadle_client import frames
+
+_Choice = TypeVar("_Choice", bound=str)
 
 LEAST_INTEGER: Final = -(2**63)
 MOST_INTEGER: Final = 2**64 - 1
@@ -166,6 +168,15 @@ def whole(body: dict[str, Any], key: str, *, least: int = 1, most: int = MOST_IN
     if type(value) is not int or not least <= value <= most:
         raise InvalidArgument(f"body.{key}", _expected(f"an integer from {least} to {most}", True, value))
     return value
+
+
+def choice(body: dict[str, Any], key: str, choices: tuple[_Choice, ...]) -> _Choice:
+    """A required string that is one of ``choices``."""
+    value = text(body, key)
+    for one in choices:
+        if value == one:
+            return one
+    raise InvalidArgument(f"body.{key}", f"must be one of {', '.join(choices)}, found {value[:40]!r}")
 
 
 def content_of(body: dict[str, Any]) -> Content | None:

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import treadle
 from treadle import answers
@@ -15,7 +15,12 @@ from treadle.broker import Broker, shutdown_body
 from treadle.errors import Fault, failure_code
 from treadle.wire.interchange import RESULT_LIMIT
 
+if TYPE_CHECKING:
+    from treadle.codegen import Target
+
 DEFAULT_LOG_BYTES: Final = 65536
+TARGETS: Final[tuple[Target, ...]] = ("gleam", "python", "typescript")
+"""What ``generate`` makes; spelled out, so that the generator is imported when it is used first."""
 
 Reload = Callable[[], Awaitable[dict[str, Any]]]
 
@@ -144,10 +149,16 @@ async def _shutdown(service: Service, body: dict[str, Any]) -> Any:
     return await service.shutdown(answers.whole(body, "within_ms"))
 
 
+async def _generate(service: Service, body: dict[str, Any]) -> Any:
+    server = answers.text(body, "server")
+    return await service.broker.generate(server, answers.choice(body, "target", TARGETS))
+
+
 HANDLERS: Final[dict[str, Handler]] = {
     "list": Handler(_list),
     "status": Handler(_status),
     "logs": Handler(_logs),
+    "generate": Handler(_generate),
     "restart": Handler(_restart, administrative=True),
     "stop": Handler(_stop, administrative=True),
     "start": Handler(_start, administrative=True),
