@@ -320,13 +320,19 @@ def test_servers_in_node_run_in_the_hardened_service(service: Service) -> None:
     assert add(service, "node") == "3"
 
 
-def test_servers_below_bubblewrap_run_in_the_hardened_service_and_see_no_credential(service: Service) -> None:
+def test_a_server_below_bubblewrap_runs_and_sees_neither_credentials_nor_the_socket(service: Service) -> None:
     if shutil.which("bwrap") is None:
         pytest.skip("bwrap is not installed")
-    service.configure({"inside": {"command": [*BWRAP, *DEMO]}})
+    place = Path("/etc/treadle/credentials/hidden")
+    place.write_text("a secret")
+    service.configure({"inside": {"command": [*BWRAP, *DEMO]}}, drop_in=f"LoadCredential=hidden:{place}")
     service.start()
-    assert add(service, "inside") == "3", service.rows()
-    assert Path(f"/proc/{service.rows()['inside']['pid']}/root/run/treadle").exists()
+    assert add(service, "inside") == "3"
+    group = Path("/sys/fs/cgroup") / cgroup_of(service.rows()["inside"]["pid"]).lstrip("/")
+    pids = [int(pid) for pid in (group / "cgroup.procs").read_text().split()]
+    server = next(pid for pid in pids if Path(f"/proc/{pid}/comm").read_text().startswith("python"))
+    assert Path(f"/proc/{service.pid}/root/run/credentials/treadle.service/hidden").exists()
+    assert list(Path(f"/proc/{server}/root/run").iterdir()) == []
 
 
 def test_limits_of_a_server_hold_in_the_hardened_service(service: Service) -> None:
