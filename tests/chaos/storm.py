@@ -39,7 +39,7 @@ Tables = dict[str, dict[str, Any]]
 
 def household(folder: Path) -> Tables:
     """The servers: each kind with several restart policies, all with a short ladder."""
-    noise = [
+    noise: script.Script = [
         script.per_tool("fail", script.raw("this is no JSON-RPC\n")),
         script.per_tool("wait", script.flood("chatter\n", 4 << 20, fd=2), script.text("loud")),
         script.per_tool("exit", script.kill_self()),
@@ -47,7 +47,7 @@ def household(folder: Path) -> Tables:
     ]
     helper = script.fork(STUBBORN, script.hang(), setsid=True, double=True)
     holder = script.fork(STUBBORN, script.hang(), keep_fds=(0, 1, 2))
-    kinds: list[Callable[[list[script.Step | script.Steps]], list[str]]] = [
+    kinds: list[Callable[[script.Script], list[str]]] = [
         lambda steps: scripted(*steps),
         lambda steps: scripted(STUBBORN, *steps),
         lambda steps: untied(STUBBORN, *steps),
