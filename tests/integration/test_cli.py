@@ -394,3 +394,22 @@ def test_a_plain_call_imports_nothing_that_costs_more_than_the_call(shared: Daem
         "treadle.cli.progress",
     ]  # fmt: skip
     assert [name for name in modules if name.split(".")[0] in HEAVY] == []
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["status"], ["list", "demo"], ["top", "--once", "--interval", "0.1"]]
+)
+def test_what_draws_nothing_does_not_load_the_terminal_library_or_the_daemon(
+    shared: Daemon, words: list[str]
+) -> None:
+    code = (
+        "import sys\n"
+        "from treadle.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(*{'rich', 'uvloop', 'psutil', 'asyncio', 'treadle.daemon'} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], env=shared.environ, capture_output=True, text=True, check=True
+    )
+    assert done.stderr.strip() == ""

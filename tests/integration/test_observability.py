@@ -240,6 +240,20 @@ def test_the_listener_serves_the_same_over_http_on_the_loopback(serve: Serve) ->
     }
 
 
+def test_a_port_that_is_taken_stops_the_start_and_leaves_nothing(serve: Serve) -> None:
+    daemon = serve({"demo": DEMO_SERVER})
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        other = f"{daemon.folder}/other.sock"
+        words = ("serve", "--config", str(daemon.config), "--metrics-port", str(port))
+        done = daemon.cli(*words, TREADLE_SOCKET=other)
+    assert done.returncode == 2
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
+    assert not Path(other).exists()
+
+
 # --- the dashboard ------------------------------------------------------------------------------------
 
 
