@@ -13,6 +13,7 @@ MAX_LINE: Final = 16 * 1024 * 1024
 
 _BLANK: Final = b" \t\r"
 _OFFENDING_BYTES: Final = 64 * 1024
+_SMALL: Final = 4096
 
 
 class LineBuffer:
@@ -23,11 +24,12 @@ class LineBuffer:
     looked at.
     """
 
-    __slots__ = ("_blank", "_cut", "_limit", "_pending", "fault", "offending")
+    __slots__ = ("_blank", "_cut", "_limit", "_pending", "_pending_bytes", "fault", "offending")
 
     def __init__(self, limit: int = MAX_LINE) -> None:
         self._limit = limit
-        self._pending = bytearray()
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
         self._cut = b""  # the first bytes of a UTF-8 character whose rest has not come; also in _pending
         self._blank = 0
         self.fault: LineTooLong | NotUtf8 | None = None
@@ -37,7 +39,7 @@ class LineBuffer:
     @property
     def pending(self) -> int:
         """How many bytes of the incomplete line are held."""
-        return len(self._pending)
+        return self._pending_bytes
 
     @property
     def blank(self) -> int:
@@ -60,24 +62,29 @@ class LineBuffer:
         good = wrong - len(self._cut)
         lines = self._split(chunk[:good])
         if self.fault is None:
-            offset = len(self._pending) - (wrong - start)
-            self._pending += chunk[good:][:_OFFENDING_BYTES]
-            self.offending = bytes(self._pending[:_OFFENDING_BYTES])
+            offset = self._pending_bytes - (wrong - start)
+            line = b"".join([*self._pending, chunk[good:][:_OFFENDING_BYTES]])
+            self.offending = line[:_OFFENDING_BYTES]
             self._latch(NotUtf8(offset, quote(self.offending.partition(b"\n")[0])))
         return lines
 
     def discard(self) -> None:
         """Forget the incomplete line: at the end of the stream it is no message."""
-        self._pending = bytearray()
+        self._pending = []
+        self._pending_bytes = 0
         self._cut = b""
 
     def _split(self, chunk: bytes) -> list[bytes]:
+        if b"\n" not in chunk:
+            self._hold(chunk)
+            return []
         *ended, rest = chunk.split(b"\n")
         lines: list[bytes] = []
-        if ended and self._pending:
-            self._pending += ended[0]
-            ended[0] = bytes(self._pending)
-            self._pending = bytearray()
+        if self._pending:
+            self._pending.append(ended[0])
+            ended[0] = b"".join(self._pending)
+            self._pending = []
+            self._pending_bytes = 0
         for line in ended:
             if len(line) > self._limit:
                 self._latch(LineTooLong(self._limit, len(line)))
@@ -88,10 +95,20 @@ class LineBuffer:
                 lines.append(line)
             else:
                 self._blank += 1
-        self._pending += rest
-        if len(self._pending) > self._limit:
-            self._latch(LineTooLong(self._limit, len(self._pending)))
+        if rest:
+            self._hold(rest)
         return lines
+
+    def _hold(self, part: bytes) -> None:
+        """Keep a part of the incomplete line; small parts are put together, so that they cost what they hold."""
+        pending = self._pending
+        if pending and len(pending[-1]) < _SMALL:
+            pending[-1] += part
+        else:
+            pending.append(part)
+        self._pending_bytes += len(part)
+        if self._pending_bytes > self._limit:
+            self._latch(LineTooLong(self._limit, self._pending_bytes))
 
     def _latch(self, fault: LineTooLong | NotUtf8) -> None:
         self.fault = fault
