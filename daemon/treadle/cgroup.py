@@ -40,7 +40,9 @@ class Cgroup:
 
     def populated(self) -> bool:
         """Whether the kernel counts a live process in the group or below it."""
-        return "populated 1" in _read(self.path / "cgroup.events")
+        told = _read(self.path / "cgroup.events")
+        # What cannot be read, for want of a descriptor, is no proof of emptiness.
+        return "populated 0" not in told if told else self.path.exists()
 
     async def end(self, within: float) -> bool:
         """Kill everything in it; True once the kernel counts nothing in it, False after ``within`` seconds."""

@@ -152,6 +152,12 @@ def kill(process: Process, number: signal.Signals = signal.SIGKILL) -> bool:
     return True
 
 
+def sighted() -> bool:
+    """Whether /proc can be read at this moment. Without a free descriptor every look comes back empty, which proves
+    nothing."""
+    return read(os.getpid()) is not None
+
+
 def boot_id() -> str:
     """What tells this boot of the machine from every other; pids and start times mean nothing beyond it."""
     data = _slurp(f"{PROC}/sys/kernel/random/boot_id")

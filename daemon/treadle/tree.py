@@ -247,10 +247,14 @@ class Custody:
             self.reap_strangers()
             if incarnation.reserved and incarnation.pid is not None:
                 members.pop(incarnation.pid, None)
-            if not members:
+            sighted = procfs.sighted()
+            if not members and sighted:
                 break
             if loop.time() >= deadline:
-                return Drain(False, self._by(incarnation), len(killed))
+                return Drain(False if members else None, self._by(incarnation), len(killed))
+            if not sighted:
+                await asyncio.sleep(SLOWEST_POLL_S)
+                continue
             if self._freeze(incarnation, members.values()):
                 await asyncio.sleep(0)  # look again at once, but let the other servers live
                 continue
@@ -270,7 +274,7 @@ class Custody:
         while True:
             self.reap_strangers()
             adopted = [child for child in procfs.children(os.getpid()) if self._is_adopted(child) and child.alive]
-            if not adopted or loop.time() >= deadline:
+            if (not adopted and procfs.sighted()) or loop.time() >= deadline:
                 self.note_orphans()
                 return len(killed)
             tree = [*adopted, *(process for child in adopted for process in procfs.descendants(child.pid))]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -180,6 +181,38 @@ async def test_an_orphan_without_a_mark_is_recorded_until_it_is_gone(
         assert recorded() == {orphan}
         await shop.custody.end_strangers()
         assert recorded() == set()
+
+
+@pytest.fixture
+def blind() -> Iterator[Callable[[bool], None]]:
+    """Takes this process's free descriptors away, so that nothing of /proc can be read, or gives them back."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield lambda on: resource.setrlimit(resource.RLIMIT_NOFILE, (0 if on else soft, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_without_a_free_descriptor_a_drain_claims_nothing(
+    shop: Workshop, blind: Callable[[bool], None]
+) -> None:
+    child, heard = await shop.python(DAEMONISE + "daemonise(); sys.stdin.read()")
+    helper = await pid_from(heard)
+    blind(True)
+    drain = await shop.custody.drain(child._incarnation, within=0.1)
+    blind(False)
+    assert drain.drained is None
+    assert alive(helper)
+
+
+async def test_a_drain_goes_on_when_descriptors_are_free_again(
+    shop: Workshop, blind: Callable[[bool], None]
+) -> None:
+    child, heard = await shop.python(DAEMONISE + "daemonise(); sys.stdin.read()")
+    helper = await pid_from(heard)
+    blind(True)
+    asyncio.get_running_loop().call_later(0.1, blind, False)
+    drain = await shop.custody.drain(child._incarnation)
+    assert (drain.drained, drain.stragglers) == (True, 1)
+    assert not alive(helper)
 
 
 async def test_a_descendant_seen_before_the_signal_is_known_without_a_mark(shop: Workshop) -> None:
