@@ -227,7 +227,7 @@ class Daemon:
                 owned.admit(others=access.others)
             except OSError as error:
                 log.error("the mode of %s cannot be changed: %s", owned.path, error.strerror)
-            if access.others:
+            if access.others and owned.lock is not None:
                 _warn_if_closed(owned)
         self._config = config
         self._access = access
