@@ -69,9 +69,12 @@ def read(pid: int) -> Process | None:
 
 
 def everyone() -> Iterator[Process]:
-    """Every process that /proc shows."""
-    with os.scandir(PROC) as entries:
-        names = [entry.name for entry in entries if entry.name.isdecimal()]
+    """Every process that /proc shows; nobody when it cannot be read (see :func:`sighted`)."""
+    try:
+        with os.scandir(PROC) as entries:
+            names = [entry.name for entry in entries if entry.name.isdecimal()]
+    except OSError:
+        return
     for name in names:
         if (process := read(int(name))) is not None:
             yield process
@@ -153,8 +156,7 @@ def kill(process: Process, number: signal.Signals = signal.SIGKILL) -> bool:
 
 
 def sighted() -> bool:
-    """Whether /proc can be read at this moment. Without a free descriptor every look comes back empty, which proves
-    nothing."""
+    """Whether /proc can be read now. Without a free descriptor every look is empty, which proves nothing."""
     return read(os.getpid()) is not None
 
 
@@ -167,7 +169,7 @@ def boot_id() -> str:
 @functools.cache
 def _has_children_files() -> bool:
     """Whether the kernel lists children (CONFIG_PROC_CHILDREN); without it all of /proc is searched."""
-    return _slurp(f"{PROC}/thread-self/children") is not None
+    return os.path.exists(f"{PROC}/thread-self/children")  # needs no descriptor, of which there may be none
 
 
 def _slurp(path: str) -> bytes | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support import unruly
+from support import script, unruly
 from support.daemon import Daemon, toml
 from support.unruly import STUBBORN, scripted, until
 from treadle import procfs
@@ -181,3 +183,27 @@ def test_stop_restart_and_shutdown_exit_with_8_and_name_the_server_when_an_end_i
     assert daemon.log().count("one: ready") == 1
     assert daemon.process is not None
     assert daemon.process.wait(10) == 8
+
+
+def test_without_a_free_descriptor_the_daemon_serves_claims_nothing_and_ends_all_once_it_has_some(
+    daemon: Daemon,
+) -> None:
+    stubborn = scripted(STUBBORN, script.fork(STUBBORN, script.hang(), setsid=True, double=True))
+    keys = {"command": stubborn, "stop_timeout_ms": 200}
+    daemon.config.write_text(toml({"one": keys, "two": keys, "three": keys}))
+    daemon.start()
+    rows = unruly.settle(daemon)
+    with daemon.client() as client:
+        client.ping()  # the connection is there
+        soft, hard = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (0, hard))
+        os.kill(rows["one"]["pid"], signal.SIGKILL)
+        told = client.stop("two", within=0.5)
+        assert told["error"] == "retirement_timed_out"
+        assert client.call("three", "echo", {"text": "served"}).text == "served"
+        resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        until(lambda: client.status("two")["servers"][0]["state"] == "retired", "the end of two")
+        until(lambda: client.status("one")["servers"][0]["state"] == "retired", "the end of one")
+        for row in client.status()["servers"][:2]:
+            assert row["evidence"].items() >= {"kind": "exited", "drained": True, "stragglers": 1}.items()
+        assert client.restart("two")["state"] == "ready"
