@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from treadle.call import Call
 from treadle.census import Census, Row
 from treadle.client import Client
 from treadle.config import Config, Refused, ServerConfig
@@ -22,7 +23,7 @@ from treadle.errors import (
     explain,
 )
 from treadle.states import State
-from treadle.supervisor import PROOF_MARGIN_S, Call, Supervisor
+from treadle.supervisor import PROOF_MARGIN_S, Supervisor
 from treadle.transport import KILL_NOW, Ladder
 from treadle.wire.interchange import arguments_to_json, json_to_value
 from treadle.wire.messages import Tool

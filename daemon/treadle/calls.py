@@ -8,9 +8,9 @@ from typing import Any, Final, Protocol
 from treadle import answers
 from treadle.audit import Audit
 from treadle.broker import Broker
+from treadle.call import Call
 from treadle.errors import CallTimedOut, Fault, InvalidArgument, UnknownServer
 from treadle.peers import Peer
-from treadle.supervisor import Call
 from treadle.wire.messages import CallResult, Content
 from treadle_client.frames import Frame
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.client import Client, Phase
+from treadle.client import Client
 from treadle.errors import RetirementFault, RetirementTimedOut, RetirementUnconfirmed, Stopped
+from treadle.phases import Phase
 from treadle.transport import NO_RESOURCE, Evidence, Ladder
 
 

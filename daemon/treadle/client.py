@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import logging
 import math
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import treadle
@@ -27,7 +25,6 @@ from treadle.errors import (
     ChannelFault,
     Fault,
     HandshakeFailed,
-    Outcome,
     Overloaded,
     RetirementTimedOut,
     RetirementUnconfirmed,
@@ -38,64 +35,15 @@ from treadle.errors import (
     Unavailable,
     explain,
 )
+from treadle.phases import PHASES, Phase
 from treadle.session import Answered, Died, Event, Failed, Initialized, Listed, Session, Warned
-from treadle.transport import KILL_NOW, Evidence, Ladder, Transport
+from treadle.transport import Evidence, Ladder, Transport
 from treadle.tree import Usage
+from treadle.unsent import LIMIT, Unsent
+from treadle.waiter import FutureWaiter, Waiter
 from treadle.wire.messages import CallResult, Content, InitializeResult, Tool
 
 log = logging.getLogger(__name__)
-
-
-class Phase(enum.Enum):
-    """Where a client stands; see :data:`PHASES`."""
-
-    PREPARED = "prepared"
-    SERVING = "serving"
-    CLOSING = "closing"
-    RETIRED = "retired"
-
-
-PHASES: Final[Mapping[Phase, frozenset[Phase]]] = {
-    Phase.PREPARED: frozenset({Phase.SERVING, Phase.RETIRED}),
-    Phase.SERVING: frozenset({Phase.CLOSING}),
-    Phase.CLOSING: frozenset({Phase.RETIRED}),
-    Phase.RETIRED: frozenset(),
-}
-"""Which phase may follow which. A client never goes back: a replacement is a new client."""
-
-UNSENT_LIMIT: Final = 64 * 1024 * 1024
-"""Bytes of requests that may wait for a server that does not read, before further calls are refused."""
-
-_WRITE_CHUNK: Final = 256 * 1024
-
-
-class Waiter:
-    """Somebody who waits for one request. Subclasses say in :meth:`settle` what an outcome means to them."""
-
-    __slots__ = ("request_id",)
-
-    request_id: int
-
-    def settle(self, outcome: CallResult | Fault) -> None:
-        """Called exactly once, on the event loop, with the result or the fault. Must not raise."""
-        raise NotImplementedError
-
-
-class _FutureWaiter(Waiter):
-    """Lets a coroutine await a request."""
-
-    __slots__ = ("future",)
-
-    def __init__(self, future: asyncio.Future[CallResult]) -> None:
-        self.future = future
-
-    def settle(self, outcome: CallResult | Fault) -> None:
-        if self.future.done():
-            return
-        if isinstance(outcome, Fault):
-            self.future.set_exception(outcome)
-        else:
-            self.future.set_result(outcome)
 
 
 class Client:
@@ -132,10 +80,7 @@ class Client:
         )
         self._reason: str | None = None
         self._fault: Fault | None = None
-        self._unsent: deque[tuple[int, bytes]] = deque()
-        self._unsent_bytes = 0
-        self._head_sent = 0
-        self._blocked = False
+        self._unsent = Unsent(transport.send)
         self._flush_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
@@ -249,10 +194,10 @@ class Client:
             waiter.request_id = 0
             self._settle(waiter, Unavailable(self._reason or f"server {self.server} is {self.phase.value}"))
             return
-        if self._unsent_bytes > UNSENT_LIMIT:
+        if self._unsent.bytes > LIMIT:
             waiter.request_id = 0
             where = f"server {self.server} does not read its input;"
-            self._settle(waiter, Overloaded("unsent_bytes", UNSENT_LIMIT, where))
+            self._settle(waiter, Overloaded("unsent_bytes", LIMIT, where))
             return
         deadline = self._loop.time() + timeout_ms / 1000
         try:
@@ -274,7 +219,7 @@ class Client:
     ) -> CallResult:
         """:meth:`call` for coroutines. Cancelling the awaiting task withdraws the call."""
         future: asyncio.Future[CallResult] = self._loop.create_future()
-        waiter = _FutureWaiter(future)
+        waiter = FutureWaiter(future)
         budget = self.config.call_timeout_ms if timeout_ms is None else timeout_ms
         self.call(waiter, tool, arguments, timeout_ms=budget, content=content)
         try:
@@ -300,10 +245,10 @@ class Client:
         Returns False, and does nothing, when the call is not in flight.
         """
         # Taken first, so that a line which has not left yet is found among the unsent ones.
-        self._take_output()
+        self._unsent.hold(self._session.take_output())
         if not waiter.request_id or not self._session.cancel(waiter.request_id):
             return False
-        outcome = self._withdraw_unsent(waiter.request_id)
+        outcome = self._unsent.withdraw(waiter.request_id)
         self._settle(waiter, Cancelled(outcome))
         return True
 
@@ -313,13 +258,14 @@ class Client:
         """A chunk of the server's stdout."""
         self._handle(self._session.receive_data(data))
         # Left with the session while the server does not read: there the answers to its requests are bounded.
-        if not self._blocked:
+        if not self._unsent.blocked:
             self.flush()
 
     def writable(self) -> None:
         """The transport takes bytes again."""
-        self._blocked = False
-        self.flush()
+        if self._fault is None:
+            self._unsent.unblock()
+            self.flush()
 
     def closed(self, reason: Fault) -> None:
         """The transport ended."""
@@ -328,67 +274,8 @@ class Client:
     def flush(self) -> None:
         """Hand the lines that wait to the transport, as many as it takes, in as few writes as possible."""
         self._flush_due = False
-        if self._unsent or self._blocked:
-            self._take_output()
-        else:
-            self._send_at_once(self._session.take_output())
-        while self._unsent and not self._blocked and self._fault is None:
-            chunk = self._next_chunk()
-            sent = self._transport.send(chunk)
-            if sent < len(chunk):
-                self._blocked = True
-            self._drop_sent(sent)
-
-    def _send_at_once(self, lines: list[tuple[int, bytes]]) -> None:
-        """Nothing waits: what the transport takes of ``lines`` need not be queued at all."""
-        if not lines or self._fault is not None:
-            return
-        data = lines[0][1] if len(lines) == 1 else b"".join([line for _, line in lines])
-        if len(data) > _WRITE_CHUNK or (sent := self._transport.send(data)) < len(data):
-            self._unsent.extend(lines)
-            self._unsent_bytes += len(data)
-            if len(data) <= _WRITE_CHUNK:
-                self._blocked = True
-                self._drop_sent(sent)
-
-    def _take_output(self) -> None:
-        for request_id, line in self._session.take_output():
-            self._unsent.append((request_id, line))
-            self._unsent_bytes += len(line)
-
-    def _next_chunk(self) -> bytes | memoryview:
-        head = self._unsent[0][1]
-        if self._head_sent or len(head) >= _WRITE_CHUNK:
-            return memoryview(head)[self._head_sent :]
-        if len(self._unsent) == 1:
-            return head
-        lines: list[bytes] = []
-        size = 0
-        for _, line in self._unsent:
-            lines.append(line)
-            size += len(line)
-            if size >= _WRITE_CHUNK:
-                break
-        return b"".join(lines)
-
-    def _drop_sent(self, sent: int) -> None:
-        self._unsent_bytes -= sent
-        sent += self._head_sent
-        unsent = self._unsent
-        while unsent and sent >= len(unsent[0][1]):
-            sent -= len(unsent.popleft()[1])
-        self._head_sent = sent
-
-    def _withdraw_unsent(self, request_id: int) -> Outcome:
-        """Drop the line of a request that was not begun to be written; say what is known of it."""
-        for index, (waiting, line) in enumerate(self._unsent):
-            if waiting == request_id:
-                if index == 0 and self._head_sent:
-                    return "unknown"
-                del self._unsent[index]
-                self._unsent_bytes -= len(line)
-                return "not_sent"
-        return "unknown"
+        if self._fault is None:
+            self._unsent.write(self._session.take_output())
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -422,7 +309,7 @@ class Client:
                 token.set_exception(fault)
             return
         if self._unsent and isinstance(fault, CallFault) and fault.outcome == "unknown":
-            fault.outcome = self._withdraw_unsent(token.request_id)
+            fault.outcome = self._unsent.withdraw(token.request_id)
         self._settle(token, fault)
 
     def _settle(self, waiter: Waiter, outcome: CallResult | Fault) -> None:
@@ -523,8 +410,6 @@ class Client:
         if self.phase is Phase.SERVING:
             self._enter(Phase.CLOSING)
             self._unsent.clear()
-            self._unsent_bytes = 0
-            self._head_sent = 0
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer, self._timer_at = None, math.inf
@@ -576,6 +461,3 @@ def prepare_owned(
     waits for its server's real exit.
     """
     return Client(config, transport, redact=redact, custodian=custodian)
-
-
-__all__ = ["KILL_NOW", "PHASES", "UNSENT_LIMIT", "Client", "Phase", "Waiter", "prepare_owned"]

@@ -16,8 +16,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
 
+from treadle.call import Call
 from treadle.census import Census, Row
-from treadle.client import Client, Phase, Waiter
+from treadle.client import Client
 from treadle.config import Refused, ServerConfig
 from treadle.errors import (
     CallFault,
@@ -36,52 +37,16 @@ from treadle.errors import (
 )
 from treadle.evidence import sentence
 from treadle.metering import Meter
+from treadle.phases import Phase
 from treadle.restart import Again, Park, RestartPolicy
 from treadle.states import Input, State, follow
 from treadle.transport import NO_RESOURCE, Evidence, Ladder
-from treadle.wire.messages import CallResult, Content, Tool
+from treadle.wire.messages import CallResult, Tool
 
 log = logging.getLogger(__name__)
 
 PROOF_MARGIN_S: Final = 6.0
 """After SIGKILL was sent: how long evidence may take before a server counts as unconfirmed."""
-
-
-class Call(Waiter):
-    """One ``tools/call`` on its way through the broker. A subclass says in :meth:`deliver` who hears of it."""
-
-    __slots__ = (
-        "arguments",
-        "content",
-        "deadline",
-        "left",
-        "started",
-        "supervisor",
-        "timeout_ms",
-        "timer",
-        "tool",
-    )
-
-    def __init__(self, tool: str, arguments: bytes, timeout_ms: int, content: Content) -> None:
-        self.request_id = 0
-        self.tool = tool
-        self.arguments = arguments
-        self.timeout_ms = timeout_ms
-        self.content = content
-        self.deadline = 0.0
-        self.left = 0.0
-        self.started = 0.0
-        self.timer: asyncio.TimerHandle | None = None
-        self.supervisor: Supervisor | None = None
-
-    def settle(self, outcome: CallResult | Fault) -> None:
-        """Called by the client of the server."""
-        assert self.supervisor is not None
-        self.supervisor.settled(self, outcome)
-
-    def deliver(self, outcome: CallResult | Fault) -> None:
-        """The end of the call, exactly once."""
-        raise NotImplementedError
 
 
 class Supervisor:

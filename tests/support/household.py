@@ -9,11 +9,12 @@ from typing import Any
 from support import script as s
 from support.twin import TwinPeer, World, transport
 from treadle.broker import Broker
+from treadle.call import Call
 from treadle.channel import ChannelTransport, Peer
-from treadle.client import Client, Waiter
+from treadle.client import Client
 from treadle.config import BrokerConfig, Config, Refused, ServerConfig
 from treadle.errors import Fault
-from treadle.supervisor import Call
+from treadle.waiter import Waiter
 from treadle.wire.messages import CallResult, Content
 
 HELLO = b'{"text":"hello"}'

@@ -39,9 +39,10 @@ from support.household import Heard
 from support.receivers import ENVIRONMENT
 from support.twin import World, transport
 from treadle import procfs
-from treadle.client import Client, Phase
+from treadle.client import Client
 from treadle.config import ServerConfig
 from treadle.errors import HandshakeFailed, StartFault, Unavailable, explain
+from treadle.phases import Phase
 from treadle.process import ChildProcess, Launch
 from treadle.record import MARK
 from treadle.secrets import Redactor, Secret

@@ -12,8 +12,8 @@ from support.household import Deaf, Household, config
 from support.twin import TwinPeer
 from support.virtual import now, turns
 from treadle.census import Census
-from treadle.client import Phase
 from treadle.config import Refused, ServerConfig
+from treadle.phases import Phase
 from treadle.states import State
 from treadle.supervisor import Supervisor
 

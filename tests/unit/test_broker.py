@@ -14,7 +14,6 @@ from support.household import Asked, Household, config
 from support.virtual import now, turns, virtual
 from support.watched import DIES_SOON, FAILS, NEVER_READY, Deathless
 from treadle.broker import Broker, shutdown_body
-from treadle.client import Phase
 from treadle.config import Refused, ServerConfig
 from treadle.errors import (
     CallTimedOut,
@@ -27,6 +26,7 @@ from treadle.errors import (
     Unavailable,
     UnknownServer,
 )
+from treadle.phases import Phase
 from treadle.states import State
 from treadle.transport import NO_RESOURCE
 

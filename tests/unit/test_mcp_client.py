@@ -24,7 +24,7 @@ from support.household import (
 from support.twin import TwinPeer, World
 from support.virtual import now, turns, virtual
 from treadle.channel import ChannelTransport, Peer
-from treadle.client import PHASES, UNSENT_LIMIT, Client, Phase
+from treadle.client import Client
 from treadle.errors import (
     CallFault,
     CallTimedOut,
@@ -35,7 +35,9 @@ from treadle.errors import (
     TransportFailed,
     Unavailable,
 )
+from treadle.phases import PHASES, Phase
 from treadle.transport import NO_RESOURCE
+from treadle.unsent import LIMIT
 from treadle.wire.messages import CallResult
 
 # --- phases --------------------------------------------------------------------------------------------------
@@ -257,7 +259,7 @@ async def test_a_call_that_was_never_begun_to_be_written_is_withdrawn_and_never_
 async def test_a_server_that_does_not_read_is_sent_no_more_than_the_limit() -> None:
     one = await serving(DOES_NOT_READ, window=1000)
     megabyte = b'{"text":"%s"}' % (b"x" * (8 * 1024 * 1024))
-    waiters = [sent(one, 1000, megabyte) for _ in range(UNSENT_LIMIT // len(megabyte) + 2)]
+    waiters = [sent(one, 1000, megabyte) for _ in range(LIMIT // len(megabyte) + 2)]
     await turns()
     refused = sent(one)
     assert isinstance(refused.fault, Overloaded)

@@ -25,7 +25,7 @@ from support.household import (
 from support.twin import TwinPeer, World
 from support.virtual import now, turns, virtual
 from treadle.channel import ChannelTransport, Link
-from treadle.client import Client, Phase
+from treadle.client import Client
 from treadle.errors import (
     BadMessage,
     CallFault,
@@ -45,6 +45,7 @@ from treadle.errors import (
     Unavailable,
     explain,
 )
+from treadle.phases import Phase
 from treadle.wire.messages import CallResult
 
 # --- channel-fatal -------------------------------------------------------------------------------------------

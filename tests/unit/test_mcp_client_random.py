@@ -13,8 +13,9 @@ from support.household import Heard, config
 from support.twin import TwinPeer
 from support.virtual import VirtualLoop
 from treadle.channel import ChannelTransport
-from treadle.client import Client, Phase
+from treadle.client import Client
 from treadle.errors import CallFault, CallTimedOut, Cancelled, Stopped, Unavailable
+from treadle.phases import Phase
 from treadle.wire.messages import CallResult
 
 step = st.one_of(

@@ -12,7 +12,7 @@ from support.household import Deaf, client_of, config, serving
 from support.twin import TwinPeer
 from support.virtual import now, turns, virtual
 from treadle.channel import ChannelTransport, Peer
-from treadle.client import Client, Phase, prepare_owned
+from treadle.client import Client, prepare_owned
 from treadle.errors import (
     ChannelClosed,
     RetirementTimedOut,
@@ -21,6 +21,7 @@ from treadle.errors import (
     TransportFailed,
     Unavailable,
 )
+from treadle.phases import Phase
 from treadle.transport import KILL_NOW, NO_RESOURCE, Ladder
 
 

@@ -16,7 +16,7 @@ from support.household import (
 from support.twin import TwinPeer
 from support.virtual import now, turns, virtual
 from treadle.channel import Peer
-from treadle.client import Client, Phase
+from treadle.client import Client
 from treadle.config import ServerConfig
 from treadle.errors import (
     HandshakeFailed,
@@ -29,6 +29,7 @@ from treadle.errors import (
     VersionUnsupported,
     explain,
 )
+from treadle.phases import Phase
 from treadle.transport import KILL_NOW, NO_RESOURCE
 
 # --- errors of a start, and its budgets ----------------------------------------------------------------------

@@ -12,10 +12,10 @@ from support import script as s
 from support.household import Asked
 from support.virtual import now, turns, virtual
 from support.watched import FAILS, WORKS, Watched, watched
+from treadle.call import Call
 from treadle.client import Client
 from treadle.errors import CallTimedOut, Cancelled, Fault, Overloaded, ServerError, Unavailable
 from treadle.states import State
-from treadle.supervisor import Call
 from treadle.wire.messages import CallResult
 
 NEVER = s.script(s.on("tools/call"))

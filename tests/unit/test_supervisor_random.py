@@ -13,8 +13,8 @@ from support.household import Asked
 from support.twin import TwinPeer
 from support.virtual import VirtualLoop
 from support.watched import Watched, watched
-from treadle.client import Phase
 from treadle.errors import Fault, Unavailable
+from treadle.phases import Phase
 from treadle.states import State
 
 TOOLS = s.script(s.per_tool("stuck"), s.per_tool("die", s.exit(1)), s.per_tool("noise", s.line("noise")))
