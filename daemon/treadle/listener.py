@@ -19,7 +19,7 @@ from typing import Any, Final
 from treadle.audit import Audit
 from treadle.broker import Broker
 from treadle.connection import Connection
-from treadle.decoding import Decoder
+from treadle.decoding import LARGE, Decoder
 from treadle.peers import Access
 from treadle.requests import Reload, Service
 from treadle.socketfile import BACKLOG
@@ -198,12 +198,17 @@ class Listener:
 
     def relieve(self) -> None:
         """When all clients together hold too much: end those that were silent the longest, the largest first."""
-        held = {connection: connection.held for connection in self.connections}
-        excess = sum(held.values()) - self.bounds.memory
-        while excess > 0 and held:
-            worst = max(held, key=lambda connection: (connection.silent, held[connection]))
-            excess -= held[worst]
-            worst.give_up(f"{held.pop(worst)} bytes were held for it, and too many for all clients together")
+        excess = sum(connection.held for connection in self.connections) - self.bounds.memory
+        if excess <= 0:
+            return
+        # Who holds next to nothing is no part of it, however silent.
+        holders = [connection for connection in self.connections if connection.held > LARGE]
+        for worst in sorted(holders, key=lambda connection: (connection.silent, connection.held), reverse=True):
+            held = worst.held
+            worst.give_up(f"{held} bytes were held for it, and too many for all clients together")
+            excess -= held
+            if excess <= 0:
+                break
 
     def complain(self, text: str) -> None:
         """Log what a client did wrong; a client cannot fill the log with it."""
