@@ -36,3 +36,28 @@ run: $(READY) ## start the daemon, list, call, shut down, show the evidence
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh config/try.sh
 
 include tests/interop/servers.mk
+
+FUZZ_SECONDS ?= 60
+
+.PHONY: fuzz
+fuzz: $(READY) ## fuzz the pure core for FUZZ_SECONDS
+	cd tests && ../$(BIN)/python -m support.fuzz $(FUZZ_SECONDS)
+
+.PHONY: chaos
+chaos: $(READY) ## two minutes of kills, floods and reloads (CHAOS_SECONDS, CHAOS_SEED)
+	$(BIN)/python -m pytest tests/chaos/test_chaos.py
+
+SDK := build/bench/sdk
+
+$(SDK)/.ready: Makefile
+	$(PYTHON) -m venv $(SDK)
+	$(SDK)/bin/pip install --quiet --disable-pip-version-check mcp==2.3.0
+	@touch $@
+
+.PHONY: bench
+bench: $(READY) $(SDK)/.ready ## measure against the raw pipe, a socket hop and the official SDK
+	$(BIN)/python tests/benchmarks/bench.py
+
+.PHONY: bench-full
+bench-full: $(READY) $(SDK)/.ready ## the same, longer, with 100 servers; writes docs/benchmark.svg
+	$(BIN)/python tests/benchmarks/bench.py --full --json build/bench/full.json --svg docs/benchmark.svg

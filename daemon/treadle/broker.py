@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from treadle.call import Call
 from treadle.census import Census, Row
@@ -39,8 +40,7 @@ MakeClient = Callable[[ServerConfig], Client]
 _PASSING: Final = (State.STARTING, State.CLOSING)
 
 
-@dataclass(frozen=True, slots=True)
-class Restarted:
+class Restarted(Struct, frozen=True):
     """What a restart came to: the evidence of the old incarnation and the state of the new one."""
 
     row: Row

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from treadle.client import Client
 from treadle.errors import RetirementFault, RetirementTimedOut, RetirementUnconfirmed, Stopped
@@ -13,8 +14,7 @@ from treadle.phases import Phase
 from treadle.transport import NO_RESOURCE, Evidence, Ladder
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """What is known of one server's end: its evidence, or the fault that stands for the lack of it."""
 
     server: str

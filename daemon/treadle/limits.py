@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 
 class Limits(Protocol):
@@ -30,8 +31,7 @@ class Limits(Protocol):
     def cpu_seconds(self) -> int | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """``rlimits``: letter of the shell's ``ulimit`` to value; ``cgroup``: file name to value; ``unenforced``:
     sentences for people about what the configuration asks for and this machine does not give."""
 

@@ -13,8 +13,9 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from treadle.audit import Audit
 from treadle.broker import Broker
@@ -32,8 +33,7 @@ TURN_S: Final = 0.002
 HANDOVER_POLL_S: Final = 0.001
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """What a connection may hold, and for how long. Seconds and bytes."""
 
     hello_s: float = 30.0

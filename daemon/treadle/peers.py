@@ -10,15 +10,15 @@ import pwd
 import socket
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 SO_PEERGROUPS: Final = 59  # linux/socket.h; the socket module has no name for it
 _MOST_GROUPS: Final = 65536  # NGROUPS_MAX of linux/limits.h
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(Struct, frozen=True):
     """The credentials of a connected process, as the kernel vouches for them."""
 
     pid: int
@@ -54,8 +54,7 @@ class UnknownAccount(ValueError):
     """A user or group of the configuration does not exist; the text names it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """Who may connect, and who may administrate: numeric ids."""
 
     users: frozenset[int]

@@ -6,8 +6,9 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 import treadle
 from treadle import answers
@@ -91,8 +92,7 @@ class Service:
         return shutdown_body(rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Handler:
+class Handler(Struct, frozen=True):
     """How one kind of request is answered: ``handle`` takes the service and the frame's body, and returns the
     answer's value, or a coroutine for what takes its time. It raises the fault that is the answer instead."""
 

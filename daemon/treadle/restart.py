@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from treadle.config import ServerConfig
 
@@ -12,20 +13,17 @@ JITTER: Final = 0.25
 """A delay is spread over plus and minus this share of itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
+class Again(Struct, frozen=True):
     """Start a replacement after ``delay`` seconds."""
 
     delay: float
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
+class Rest(Struct, frozen=True):
     """Leave the server retired: its policy asks for no replacement."""
 
 
-@dataclass(frozen=True, slots=True)
-class Park:
+class Park(Struct, frozen=True):
     """The start limit is reached: no replacement until an explicit start, for ``reason``."""
 
     reason: str

@@ -13,8 +13,9 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any, Final
+
+import msgspec
 
 from treadle.call import Call
 from treadle.census import Census, Row
@@ -540,6 +541,6 @@ class Supervisor:
         if processes:
             usage = client.usage() if client is not None else None
             if usage is not None:
-                row["tree"] = asdict(usage)
+                row["tree"] = msgspec.structs.asdict(usage)
             row["metrics"] = {"queue": len(self._queue) + len(self._waiting), **self.meter.metrics()}
         return row

@@ -7,8 +7,9 @@ retire. Two transports exist: the child process (:mod:`treadle.process`) and the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from msgspec import Struct
 
 from treadle.errors import Fault
 
@@ -19,8 +20,7 @@ Rung = Literal["itself", "eof", "term", "kill"]
 """After which step of the stop ladder a server ended: by itself, on stdin EOF, on SIGTERM, on SIGKILL."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(Struct, frozen=True, kw_only=True):
     """What is known of a server's end (specification: socket page, shape ``evidence``).
 
     ``no_resource``: no process was ever created. ``exited``: the parent observed the wait status. ``unknown``:
@@ -58,8 +58,7 @@ class Evidence:
 NO_RESOURCE = Evidence(kind="no_resource", drained=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ladder:
+class Ladder(Struct, frozen=True, kw_only=True):
     """The budgets of one stop, in seconds from its request: EOF at once, SIGTERM at ``term_after``, SIGKILL at
     ``kill_after`` (client page, section 5: two fifths after EOF, the rest after SIGTERM)."""
 

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from msgspec import Struct
+
 from treadle import cgroup, procfs
 from treadle.limits import Limits, plan
 from treadle.procfs import Process
@@ -60,8 +62,7 @@ class Incarnation:
         return None if self.group is None else self.group.procs
 
 
-@dataclass(frozen=True, slots=True)
-class Drain:
+class Drain(Struct, frozen=True):
     """``drained``: True when nothing is left, False when something is known to be, None when it cannot be known.
     ``stragglers`` counts the descendants that were killed."""
 
@@ -70,8 +71,7 @@ class Drain:
     stragglers: int
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """What a tree uses: processes, resident bytes (shared pages counted for each), CPU seconds of live ones."""
 
     processes: int

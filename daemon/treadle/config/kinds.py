@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import posixpath
 import re
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
+
+from msgspec import Struct, field
 
 from treadle.config.locate import Path
 from treadle.config.wording import found, key_text, nearest, quoted, scalar, spelled
@@ -20,8 +21,7 @@ VARIABLE: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
 
-@dataclass(frozen=True, slots=True)
-class Issue:
+class Issue(Struct, frozen=True):
     """Something wrong at ``path``. ``private``: the line may hold a secret, so its value must not be shown."""
 
     path: Path
@@ -30,8 +30,7 @@ class Issue:
     private: bool = False
 
 
-@dataclass(slots=True)
-class Findings:
+class Findings(Struct):
     """What is wrong with one part of a file, and the ``directory`` from which its relative paths are meant."""
 
     directory: str
@@ -76,8 +75,7 @@ def _mismatch(kind: Kind, value: object, path: Path, findings: Findings, fix: st
 # --- scalars -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Integer:
+class Integer(Struct, frozen=True):
     """An integer from ``minimum`` to ``maximum``; ``unit`` is ``"ms"``, ``"s"``, ``"MiB"`` or empty."""
 
     minimum: int
@@ -118,8 +116,7 @@ class Integer:
         return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
 
 
-@dataclass(frozen=True, slots=True)
-class Boolean:
+class Boolean(Struct, frozen=True):
     """``true`` or ``false``."""
 
     @property
@@ -139,8 +136,7 @@ class Boolean:
         return {"type": "boolean"}
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """One of a closed list of strings."""
 
     options: tuple[str, ...]
@@ -161,8 +157,7 @@ class Choice:
         return {"enum": list(self.options)}
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """A string without NUL; not empty unless ``empty``. ``noun`` words what it is."""
 
     noun: str = "a string"
@@ -190,8 +185,7 @@ class Text:
         return {"type": "string"} if self.empty else {"type": "string", "minLength": 1}
 
 
-@dataclass(frozen=True, slots=True)
-class FilePath:
+class FilePath(Struct, frozen=True):
     """A path; a relative one is meant from the directory of the file. ``expands``: it may hold ``${NAME}``."""
 
     expands: bool = False
@@ -218,8 +212,7 @@ class FilePath:
         return {"type": "string", "minLength": 1}
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(Struct, frozen=True):
     """The NAME of an environment variable. What stands here by mistake is often the secret itself: never shown."""
 
     @property
@@ -238,8 +231,7 @@ class Variable:
         return {"type": "string", "pattern": VARIABLE}
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Struct, frozen=True):
     """A user or a group: a name, or a numeric id. ``noun`` is ``"user"`` or ``"group"``."""
 
     noun: str
@@ -273,8 +265,7 @@ class Account:
 # --- containers ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Array:
+class Array(Struct, frozen=True):
     """An array of ``item``; ``noun`` names the items in the plural."""
 
     item: Kind
@@ -306,8 +297,7 @@ class Array:
         return {"type": "array", "items": self.item.schema()}
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
+class Pairs(Struct, frozen=True):
     """A table from names of environment variables to ``value``; ``noun`` names the values in the plural."""
 
     value: Kind
@@ -338,8 +328,7 @@ class Pairs:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """The argv of a server, executable first; never a shell string."""
 
     @property

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 import tomllib
 from bisect import bisect_right
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 Path = tuple[str | int, ...]
 """Keys (str) and array indexes (int) from the root of the document, e.g. ``("mcp", "demo", "command", 0)``."""
@@ -40,8 +41,7 @@ class Position(NamedTuple):
     column: int
 
 
-@dataclass(slots=True)
-class Locations:
+class Locations(Struct):
     """The places of a document's tables, keys and array elements.
 
     ``places`` maps a path to where it is defined (the first definition; failing that, the first mention as a part
@@ -72,8 +72,7 @@ def locate(text: str) -> Locations:
     return _Scanner(text.replace("\r\n", "\n")).scan()
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """An array or inline table whose closing bracket has not come yet."""
 
     closer: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from treadle.config.locate import Locations, Path, Position, locate
 from treadle.config.wording import key_text
@@ -40,8 +41,7 @@ _FIXES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """A text with its name, its lines, and the places of its keys."""
 
     file: str

@@ -11,12 +11,12 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 import msgpack
 import msgspec
+from msgspec import Struct
 
 from treadle.errors import InvalidArgument, NotCarriable
 from treadle.wire.nesting import MAX_DEPTH, too_deep
@@ -232,8 +232,7 @@ def _walk(root: Any) -> Iterator[tuple[Path, Any]]:
             waiting += [((*path, index), node[index]) for index in range(len(node) - 1, -1, -1)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Unsayable:
+class _Unsayable(Struct, frozen=True):
     """Stands for a number that neither Python nor msgpack can hold, so that its path can be found."""
 
     what: str

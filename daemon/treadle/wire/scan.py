@@ -7,8 +7,9 @@ outermost object begins and ends.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 TOKEN_BUDGET: Final = 262_144
 """How many tokens are looked at before the scanner gives up: it is slow, and a hostile server chooses the line."""
@@ -31,8 +32,7 @@ class NotJson(Exception):
     """The text is no JSON document, or too long to tell; ``str()`` says which."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """One member of an object: its raw key (a JSON string), and the span and the deepest level of its value.
 
     Levels count from the root of the scanned text: a member's scalar is at level 1, an empty array at level 2.
