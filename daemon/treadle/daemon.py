@@ -28,6 +28,7 @@ from treadle.reload import Reloader, access_of
 from treadle.sdnotify import Service, status_of
 from treadle.secrets import VALUE_LIMIT, Redactor, build_environment
 from treadle.socketfile import OwnedSocket, claim, closed_at
+from treadle.spawn import claim_descriptors
 from treadle.transport import KILL_NOW
 
 log = logging.getLogger(__name__)
@@ -84,6 +85,7 @@ class Daemon:
         # The loop has threads beside it that write logs and decode large frames: it must get the interpreter back
         # soon, or each of their turns is a wait of milliseconds for every call.
         sys.setswitchinterval(SWITCH_S)
+        claim_descriptors()
         owned = self._claim()
         try:
             return await self._run(owned, on_ready)

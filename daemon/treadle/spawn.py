@@ -6,6 +6,7 @@ import errno
 import fcntl
 import functools
 import os
+import resource
 import shutil
 import stat
 import subprocess
@@ -176,6 +177,21 @@ def command_line(program: str, launch: Launch, cgroup_procs: str | None, rlimits
     return [*shell, *death, program, *launch.argv[1:]]
 
 
+def claim_descriptors() -> None:
+    """Raise the daemon's own limit of open descriptors to the most it may have: a server takes five of them.
+
+    Its servers keep the limit that the daemon was started with: a program that cannot deal with numbers past 1023
+    counts on it.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        _inherited.setdefault("limit", (soft, hard))
+
+
+_inherited: Final[dict[str, tuple[int, int]]] = {}
+
+
 @dataclass(slots=True)
 class Spawned:
     """A running child and the daemon's ends of what leads to it."""
@@ -211,6 +227,10 @@ def spawn(command: list[str], launch: Launch) -> Spawned:
             env={**launch.env, MARK: launch.marker},
             start_new_session=True,
         )
+        if (limit := _inherited.get("limit")) is not None and not (launch.limits and launch.limits.open_files):
+            # Long before the server itself runs: the program that ties it to the daemon's life is not through yet.
+            with suppress(OSError):
+                resource.prlimit(popen.pid, resource.RLIMIT_NOFILE, limit)
         try:
             pidfd = os.pidfd_open(popen.pid)
         except OSError:

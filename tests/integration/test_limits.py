@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 from pathlib import Path
 
@@ -60,3 +61,21 @@ def test_a_limit_of_one_server_bounds_no_other_and_not_the_daemon(serve: Serve) 
     limits = Path(f"/proc/{daemon.pid}/limits").read_text()
     own = Path("/proc/self/limits").read_text()
     assert limits == own
+
+
+def test_the_daemon_takes_all_descriptors_it_may_have_and_its_servers_keep_the_limit_that_it_came_with(
+    serve: Serve,
+) -> None:
+    def soft_limit(pid: int) -> int:
+        lines = Path(f"/proc/{pid}/limits").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("Max open files")).split()[3])
+
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert before[1] > 300
+    resource.setrlimit(resource.RLIMIT_NOFILE, (300, before[1]))
+    try:
+        daemon = serve({"one": {"command": PROBE}})
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert soft_limit(daemon.pid) == before[1]
+    assert soft_limit(unruly.settle(daemon)["one"]["pid"]) == 300
