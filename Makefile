@@ -61,3 +61,7 @@ bench: $(READY) $(SDK)/.ready ## measure against the raw pipe, a socket hop and 
 .PHONY: bench-full
 bench-full: $(READY) $(SDK)/.ready ## the same, longer, with 100 servers; writes docs/benchmark.svg
 	$(BIN)/python tests/benchmarks/bench.py --full --json build/bench/full.json --svg docs/benchmark.svg
+
+.PHONY: soak
+soak: $(READY) ## 100,000 calls beside rude clients: memory and descriptors stay flat
+	$(BIN)/python tests/chaos/soak.py --calls 100000

@@ -296,6 +296,8 @@ class Broker:
         if within_ms is not None:
             drain = min(drain, within_ms / 2000)
         await self._drain(drain)
+        for supervisor in self._servers.values():
+            supervisor.finish(shutdown=True)
         left_ms = None if within_ms is None else max(1, within_ms - round(drain * 1000))
         rows = await asyncio.gather(*(self.stop(name, left_ms, "shutdown") for name in self._servers))
         for supervisor in self._servers.values():

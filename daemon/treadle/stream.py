@@ -23,7 +23,7 @@ from treadle_client import frames
 if TYPE_CHECKING:
     from treadle.listener import Listener
 
-FRAMES_A_TURN: Final = 16
+FRAMES_A_TURN: Final = 64
 """Frames of one client that are served before the others' turn."""
 
 _SLICE: Final = 16 * 1024  # bytes decoded at a time; some hundred of the smallest frames

@@ -13,7 +13,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -30,6 +30,7 @@ from treadle.errors import (
     Fault,
     Overloaded,
     RetirementUnconfirmed,
+    ShuttingDown,
     StartFault,
     Stopped,
     TransportFailed,
@@ -45,6 +46,8 @@ from treadle.transport import NO_RESOURCE, Evidence, Ladder
 from treadle.wire.messages import CallResult, Tool
 
 log = logging.getLogger(__name__)
+
+_AnyFault = TypeVar("_AnyFault", bound=Fault)
 
 PROOF_MARGIN_S: Final = 6.0
 """After SIGKILL was sent: how long evidence may take before a server counts as unconfirmed."""
@@ -84,6 +87,7 @@ class Supervisor:
         self._asked = False  # while the last incarnation was closing: then its policy has no say
         self.final = False
         """Start nothing any more, neither by policy nor on demand; see :meth:`finish`."""
+        self._shutting_down = False
         self._wake = asyncio.Event()
         self._watchers: set[asyncio.Future[None]] = set()
         self._in_flight = 0
@@ -163,9 +167,13 @@ class Supervisor:
             self.evidence = row.evidence
         return row
 
-    def finish(self) -> None:
-        """Start nothing any more: neither by policy nor on demand. What runs goes on until :meth:`stop`."""
+    def finish(self, *, shutdown: bool = False) -> None:
+        """Start nothing any more: neither by policy nor on demand. What runs goes on until :meth:`stop`.
+
+        With ``shutdown`` the callers that this leaves without an answer hear that the daemon is shutting down.
+        """
         self.final = True
+        self._shutting_down = shutdown
         self._wake.set()
 
     async def end(self) -> None:
@@ -431,6 +439,7 @@ class Supervisor:
             call.timer = None
 
     def _refuse(self, call: Call, fault: CallFault) -> None:
+        fault = self._worded(fault)
         self.meter.failed_with(fault, call.tool)
         self._deliver(call, fault)
 
@@ -441,6 +450,7 @@ class Supervisor:
         if isinstance(outcome, CallResult):
             self.meter.answered(outcome, time.perf_counter() - call.started, call.tool)
         else:
+            outcome = self._worded(outcome)
             if isinstance(outcome, CallTimedOut):
                 outcome.after_ms = call.timeout_ms
             self.meter.failed_with(outcome, call.tool)
@@ -468,6 +478,10 @@ class Supervisor:
     def _answering(self) -> bool:
         """Whether the server answers calls; false, too, when the task has not yet noticed that its client died."""
         return self.state is State.READY and self.client is not None and self.client.fault is None
+
+    def _worded(self, fault: _AnyFault) -> _AnyFault | ShuttingDown:
+        """A server that is unavailable because the daemon ends is no failure of the server."""
+        return ShuttingDown(fault.outcome) if self._shutting_down and isinstance(fault, Unavailable) else fault
 
     def _deliver(self, call: Call, outcome: CallResult | Fault) -> None:
         # One delivery that goes wrong must not take others, or the supervisor, with it.

@@ -211,7 +211,7 @@ async def test_a_drain_ends_with_its_budget() -> None:
         flying = called(broker, "a", 60_000)
         await broker.shutdown()
         assert flying.at == pytest.approx(2, abs=0.01)
-        assert flying.fault == Unavailable("stopped by shutdown", "unknown")
+        assert flying.fault == ShuttingDown("unknown")
 
 
 @virtual
@@ -239,7 +239,7 @@ async def test_a_second_signal_skips_the_drain_and_a_third_kills_at_once() -> No
         assert not flying.outcomes
         broker.hurry(kill=False)
         await turns()
-        assert isinstance(flying.fault, Unavailable)
+        assert isinstance(flying.fault, ShuttingDown)
         await asyncio.sleep(1)
         assert not stopping.done()
         broker.hurry(kill=True)
