@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from support.virtual import now, turns, virtual
 from treadle.sdnotify import Notifier, Service, status_of
 
 
@@ -154,37 +155,44 @@ async def test_a_service_that_stops_is_not_ready_any_more(manager: Manager, serv
 # --- the beat ----------------------------------------------------------------------------------------
 
 
-async def test_a_status_that_changed_is_sent_by_itself(
-    manager: Manager, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("treadle.sdnotify.BEAT_S", 0.01)
+@virtual
+async def test_a_status_that_changed_is_sent_by_itself(manager: Manager, service: Service) -> None:
     status = ["ready; servers: 1 ready"]
     service.begin(lambda: status[0], 1)
     assert len(await manager.hear()) == 2
     status[0] = "ready; servers: 1 parked"
     assert await manager.hear() == ["STATUS=ready; servers: 1 parked"]
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(60)
     assert manager.told() == []
 
 
-async def test_the_sign_of_life_comes_several_times_in_the_watchdogs_time(manager: Manager) -> None:
-    service = Service(Notifier(manager.address), watchdog_s=0.15)
+@virtual
+async def test_the_sign_of_life_comes_three_times_in_the_watchdogs_time(manager: Manager) -> None:
+    service = Service(Notifier(manager.address), watchdog_s=1.5)
     service.begin(lambda: "", 1)
     await manager.hear()
-    began = time.monotonic()
-    for _ in range(4):
+    manager.told()
+    began = now()
+    times = []
+    for _ in range(6):
         assert await manager.hear() == ["WATCHDOG=1"]
-    assert time.monotonic() - began >= 3 * 0.15 / 3 * 0.9
+        times.append(now() - began)
+    assert times == pytest.approx([0.5, 1, 1.5, 2, 2.5, 3])
     service.close()
 
 
-async def test_a_blocked_loop_gives_no_sign_of_life(manager: Manager) -> None:
-    service = Service(Notifier(manager.address), watchdog_s=0.03)
+async def test_only_a_loop_that_turns_gives_a_sign_of_life(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    service = Service(Notifier(manager.address), watchdog_s=30)
     service.begin(lambda: "", 1)
-    await asyncio.sleep(0)
     manager.told()
-    time.sleep(0.1)
+    late = loop.time() + 3600
+    monkeypatch.setattr(loop, "time", lambda: late)
     assert manager.told() == []
+    await turns(2)
+    assert manager.told() == [["WATCHDOG=1"]]
     service.close()
 
 
