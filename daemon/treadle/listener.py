@@ -156,6 +156,11 @@ class Listener:
 
     # --- for connections --------------------------------------------------------------------------
 
+    @property
+    def has_turns(self) -> bool:
+        """Whether a client waits for its turn."""
+        return bool(self._turns)
+
     def ask_turn(self, connection: FrameStream) -> None:
         """Let ``connection`` work when those before it had their turn."""
         if not connection.waits_for_turn:

@@ -23,8 +23,10 @@ from treadle_client import frames
 if TYPE_CHECKING:
     from treadle.listener import Listener
 
-FRAMES_A_TURN: Final = 64
+FRAMES_A_TURN: Final = 16
 """Frames of one client that are served before the others' turn."""
+FRAMES_ALONE: Final = 64
+"""The same while no other client waits for its turn: each turn costs a write to every server that it calls."""
 
 _SLICE: Final = 16 * 1024  # bytes decoded at a time; some hundred of the smallest frames
 _HIGH_WATER: Final = 1024 * 1024
@@ -118,11 +120,12 @@ class FrameStream(asyncio.Protocol):
     # --- in: a few frames a turn ------------------------------------------------------------------
 
     def work(self) -> None:
-        """Serve what has come, :data:`FRAMES_A_TURN` frames at most; the rest has its turn later."""
+        """Serve what has come, some frames at most; the rest has its turn later."""
         served = 0
+        most = FRAMES_A_TURN if self.listener.has_turns else FRAMES_ALONE
         while self._ending is None and not self._unread and not self._decoding:
             if self._frames:
-                if served == FRAMES_A_TURN or self._out_bytes > _HIGH_WATER:
+                if served == most or self._out_bytes > _HIGH_WATER:
                     break
                 served += 1
                 self.take(self._frames.popleft())
