@@ -10,16 +10,16 @@ import termios
 from collections.abc import Callable
 from typing import Final
 
-FIRST_READ: Final = 64 * 1024
-LARGEST_READ: Final = 1024 * 1024
+FIRST_READ: Final = 32 * 1024
+LARGEST_READ: Final = 256 * 1024
 
 
 class OutputPipe:
     """What the server writes: one read for each turn of the loop, so that a flood starves nobody.
 
-    A read that came back full doubles the next one, up to ``largest``; a short one falls back: a long line
-    costs few turns and a short one little memory. ``on_end`` is called once: with None at end of file, with
-    the error otherwise; never after :meth:`close`.
+    A read that came back full of one line doubles the next one, up to ``largest``; any other falls back: a long
+    line costs few turns, and a flood of short ones keeps nobody waiting for more than a small read. ``on_end`` is
+    called once: with None at end of file, with the error otherwise; never after :meth:`close`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class OutputPipe:
         fcntl.ioctl(self._fd, termios.FIONREAD, waiting)
         left = waiting[0]
         while left > 0 and self._fd >= 0:
-            left -= self._read(min(left, self._largest)) or left
+            left -= len(self._read(min(left, self._largest))) or left
 
     def close(self) -> None:
         """Stop reading; nothing is delivered after this."""
@@ -62,22 +62,23 @@ class OutputPipe:
             self._fd = -1
 
     def _readable(self) -> None:
-        count = self._read(self._size)
-        self._size = min(self._size * 2, self._largest) if count == self._size else FIRST_READ
+        data = self._read(self._size)
+        inside_a_line = len(data) == self._size and b"\n" not in data
+        self._size = min(self._size * 2, self._largest) if inside_a_line else FIRST_READ
 
-    def _read(self, size: int) -> int:
+    def _read(self, size: int) -> bytes:
         try:
             data = os.read(self._fd, size)
         except (BlockingIOError, InterruptedError):
-            return 0
+            return b""
         except OSError as error:
             self._end(error)
-            return 0
+            return b""
         if data:
             self._on_data(data)
         else:
             self._end(None)
-        return len(data)
+        return data
 
     def _end(self, error: OSError | None) -> None:
         self.close()
