@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +100,10 @@ async def test_a_call_that_waits_too_long_in_the_queue_is_overloaded_and_names_i
     async with hall(tmp_path, server, plays={"odd": NEVER}) as place:
         wire = await place.connect()
         wire.call()
-        began = asyncio.get_running_loop().time()
         wire.call(timeout_ms=10_000)
         refused = await error(wire)
-        took = asyncio.get_running_loop().time() - began
     assert (refused["code"], refused["outcome"]) == ("overloaded", "not_sent")
     assert "queue_timeout_ms = 50" in refused["msg"]
-    assert 0.045 <= took < 2
 
 
 async def test_calls_that_wait_for_a_start_are_bounded_too_and_keep_their_deadline(tmp_path: Path) -> None:

@@ -112,10 +112,7 @@ def hostile_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostileH
     with house.daemon:
         house.settle()
         yield house
-        began = time.monotonic()
         house.daemon.stop()
-        # Bound of the ladder and of the drain, and some seconds for a busy machine.
-        assert time.monotonic() - began < 1 + 1 + 5
     assert house.daemon.leftovers() == []
     assert "Traceback" not in house.daemon.log()
     assert SECRET not in house.daemon.log()

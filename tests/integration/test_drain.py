@@ -58,13 +58,12 @@ def wait_state(client: RawClient, state: str) -> None:
 
 
 @contextmanager
-def ends_within(daemon: Daemon, seconds: float) -> Iterator[None]:
-    """The daemon ends with 0 in that time, and says nothing that a person would have to worry about."""
-    began = time.monotonic()
+def ends(daemon: Daemon) -> Iterator[None]:
+    """The daemon ends with 0, and says nothing that a person would have to worry about. What a test says must not
+    be waited for takes a minute at the least, which is more than this waits."""
     yield
     assert daemon.process is not None
     assert daemon.process.wait(30) == 0, daemon.log()
-    assert time.monotonic() - began < seconds, daemon.log()
     assert daemon.leftovers() == []
     for noise in ("Traceback", "loop is closed", "never retrieved", "was destroyed", "Exception"):
         assert noise not in daemon.log()
@@ -76,7 +75,7 @@ def test_calls_in_flight_end_and_new_ones_are_turned_away(serve: Serve) -> None:
     daemon.wait_ready()
     slow = Outcome(daemon, "demo", "slow", {"seconds": 0.6})
     wait_in_flight(daemon, "demo")
-    with raw(daemon.socket) as old, ends_within(daemon, 5):
+    with raw(daemon.socket) as old, ends(daemon):
         os.kill(daemon.pid, signal.SIGTERM)
         wait_state(old, "draining")
         with daemon.client() as late, pytest.raises(Denied, match="shutting down") as caught:
@@ -94,7 +93,7 @@ def test_past_the_budget_calls_are_settled_with_an_unknown_outcome(serve: Serve)
     daemon.wait_ready()
     hanging = Outcome(daemon, "odd", "echo", {"text": "x"})
     wait_in_flight(daemon, "odd")
-    with ends_within(daemon, 5):
+    with ends(daemon):
         os.kill(daemon.pid, signal.SIGTERM)
         hanging.join()
     assert hanging.error is not None
@@ -107,7 +106,7 @@ def test_a_second_signal_skips_the_drain(serve: Serve) -> None:
     daemon.wait_ready()
     hanging = Outcome(daemon, "odd", "echo", {"text": "x"})
     wait_in_flight(daemon, "odd")
-    with raw(daemon.socket) as client, ends_within(daemon, 5):
+    with raw(daemon.socket) as client, ends(daemon):
         os.kill(daemon.pid, signal.SIGTERM)
         wait_state(client, "draining")
         os.kill(daemon.pid, signal.SIGINT)
@@ -118,7 +117,7 @@ def test_a_second_signal_skips_the_drain(serve: Serve) -> None:
 def test_a_third_signal_kills_at_once(serve: Serve) -> None:
     daemon = serve({"odd": {**STUBBORN, "stop_timeout_ms": 60_000}})
     daemon.wait_ready()
-    with raw(daemon.socket) as client, ends_within(daemon, 5):
+    with raw(daemon.socket) as client, ends(daemon):
         os.kill(daemon.pid, signal.SIGTERM)
         wait_state(client, "draining")
         for _ in range(2):
@@ -135,7 +134,7 @@ def test_a_shutdown_request_has_its_budget_and_answers_with_a_row_for_each_serve
     }
     daemon = serve(servers)
     daemon.wait_ready("one", "two")
-    with raw(daemon.socket) as client, ends_within(daemon, 6):
+    with raw(daemon.socket) as client, ends(daemon):
         answer = client.ask("shutdown", {"within_ms": 2000}).body["value"]
         assert client.frame() is None
     rows = {row["name"]: row["evidence"] for row in answer["servers"]}
@@ -152,7 +151,7 @@ def test_two_shutdown_requests_and_a_signal_share_one_end(serve: Serve) -> None:
     daemon.wait_ready()
     slow = Outcome(daemon, "demo", "slow", {"seconds": 0.3})
     wait_in_flight(daemon, "demo")
-    with raw(daemon.socket) as one, raw(daemon.socket) as two, ends_within(daemon, 5):
+    with raw(daemon.socket) as one, raw(daemon.socket) as two, ends(daemon):
         one.send("shutdown", {})
         wait_state(two, "draining")
         two.send("shutdown", {})
@@ -179,7 +178,7 @@ def test_a_stop_while_servers_start_hang_and_back_off_is_bounded(serve: Serve) -
     with raw(daemon.socket) as client:
         while client.ask("status", {"server": "in_backoff"}).body["value"]["servers"][0]["state"] != "backoff":
             pass
-        with ends_within(daemon, 6):
+        with ends(daemon):
             os.kill(daemon.pid, signal.SIGTERM)
             wait_state(client, "draining")
             os.kill(daemon.pid, signal.SIGTERM)
@@ -197,16 +196,16 @@ def test_a_stop_right_after_the_start_is_an_end_like_any_other(tmp_path: Path) -
     daemon = Daemon(tmp_path, "")
     daemon.config.write_text("")
     daemon.start()
-    with ends_within(daemon, 5):
+    with ends(daemon):
         os.kill(daemon.pid, signal.SIGTERM)
 
 
 def test_clients_that_do_not_read_do_not_hold_up_the_end(serve: Serve) -> None:
-    daemon = serve({"demo": DEMO_SERVER})
+    daemon = serve({"demo": DEMO_SERVER}, {"drain_timeout_ms": 60_000})
     daemon.wait_ready()
     with raw(daemon.socket) as client, raw(daemon.socket) as half:
         for _ in range(3):
             client.send("call", {"server": "demo", "tool": "big", "arguments": {"bytes": 4 * 2**20}})
         half.sock.sendall(b"\0\0\1")
-        with ends_within(daemon, 6):
+        with ends(daemon):
             os.kill(daemon.pid, signal.SIGTERM)
