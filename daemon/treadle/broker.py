@@ -205,7 +205,7 @@ class Broker:
         if self.draining:
             raise ShuttingDown()
         supervisor = self.find(name)
-        if supervisor.state in (State.REFUSED, State.DISABLED):
+        if supervisor.state is State.DISABLED:
             raise Unavailable(supervisor.unavailable())
         ladder, within = _budget(supervisor, within_ms)
         row = await supervisor.stop(ladder, within, by)
@@ -218,7 +218,8 @@ class Broker:
     # --- reload -----------------------------------------------------------------------------------
 
     async def replace(self, config: Config) -> dict[str, list[dict[str, Any]] | list[str]]:
-        """Go over to ``config``: what is unchanged keeps running, what changed is replaced on evidence alone.
+        """Go over to ``config``: what is unchanged keeps running, what changed is replaced on evidence alone,
+        and a server that was refused is looked at anew.
 
         Returns ``added``, ``changed``, ``removed`` (rows with ``name`` and the evidence or error of what was
         stopped) and ``unchanged`` (names). A changed server whose old incarnation is not proven gone keeps its
@@ -229,7 +230,9 @@ class Broker:
                 raise ShuttingDown()
             before = {name: s.config or s.name for name, s in self._servers.items()}
             after = {entry.name: entry for entry in config.servers}
-            kept = [name for name, entry in after.items() if before.get(name) == entry]
+            # What refused a server may have been put right outside the file: it is tried again.
+            refused = [name for name, s in self._servers.items() if s.state is State.REFUSED]
+            kept = [name for name, entry in after.items() if before.get(name) == entry and name not in refused]
             changed = [name for name in after if name in before and name not in kept]
             removed = [name for name in before if name not in after]
             added = [name for name in after if name not in before]

@@ -139,12 +139,21 @@ class Supervisor:
         """
         if self.final:
             raise Unavailable(f"server {self.name} is not started any more")
+        if self.state is State.REFUSED and self.config is not None:
+            self._prepare_again()
         if self.state in (State.REFUSED, State.DISABLED, State.UNCONFIRMED):
             raise Unavailable(self.unavailable())
         assert self.policy is not None
         self.policy.forgive()
         self._want_up()
         await self.until(lambda: self.state not in (State.STARTING, State.CLOSING))
+
+    def _prepare_again(self) -> None:
+        """What refused the server may have been put right since: a file with a credential is there now."""
+        self.state, self.reason = State.PREPARED, None
+        self.prepare()
+        if self.state is State.PREPARED:
+            self._task = self._loop.create_task(self._run(), name=f"supervise {self.name}")
 
     async def stop(self, ladder: Ladder | None, within: float, by: str) -> Row:
         """Want the server down; returns its evidence, or the fault that stands for it, within ``within`` s.

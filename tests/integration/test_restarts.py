@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from support import script, unruly
-from support.daemon import Daemon, toml
+from support.daemon import DEMO, Daemon, toml
 from support.unruly import STUBBORN, scripted, until
 from treadle_client import BrokerError, ServerUnavailable
 
@@ -207,3 +207,24 @@ def test_a_shutdown_in_the_middle_of_starts_calls_and_backoffs_is_bounded_and_st
     assert daemon.process is not None
     assert daemon.process.wait(5) == 0
     assert len(unruly.pids_in(pids)) == count
+
+
+def test_a_server_refused_for_a_missing_file_starts_once_the_file_is_there(serve: Serve, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    daemon = serve({"keyed": {"command": list(DEMO), "env_files": {"THE_KEY": str(key)}}})
+    with daemon.client() as client:
+        with pytest.raises(ServerUnavailable, match="No such file"):
+            client.start("keyed")
+        assert daemon.server("keyed")["state"] == "refused"
+        key.write_text("s3cret-value")
+        assert client.start("keyed")["state"] == "ready"
+        assert client.call("keyed", "echo", {"text": "up"}).text == "up"
+
+
+def test_a_reload_looks_anew_at_a_server_that_was_refused(serve: Serve, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    daemon = serve({"keyed": {"command": list(DEMO), "env_files": {"THE_KEY": str(key)}}})
+    key.write_text("s3cret-value")
+    with daemon.client() as client:
+        assert [row["name"] for row in client.reload()["changed"]] == ["keyed"]
+        assert client.call("keyed", "echo", {"text": "up"}).text == "up"
