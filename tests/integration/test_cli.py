@@ -7,20 +7,17 @@ pays for a process of its own.
 from __future__ import annotations
 
 import base64
-import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
 
 import pytest
 
 from support import script
 from support.daemon import DEMO, Daemon, toml
-from treadle.cli import _run, progress
+from treadle.cli import progress
 
-from .conftest import Serve
+from .conftest import Done, Serve, Verb
 
 DEMO_SERVER = {"command": list(DEMO)}
 MISSING = {"command": ["treadle-no-such-program"]}
@@ -29,49 +26,13 @@ _LINES = "import sys\nfor n in range(5): print('line', n, file=sys.stderr, flush
 LOUD = [sys.executable, "-c", _LINES]
 
 
-class Done(NamedTuple):
-    """How a verb ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Verb = Callable[..., Done]
-
-
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+def shared(serve_module: Serve) -> Daemon:
     """One daemon for the tests that leave it as it is."""
-    folder = tmp_path_factory.mktemp("daemon")
     servers = {"demo": DEMO_SERVER, "missing": MISSING, "narrow": {**DEMO_SERVER, "tools": {"deny": ["fail"]}}}
-    with Daemon(folder, toml(servers)) as daemon:
-        daemon.wait_ready()
-        yield daemon
-    assert daemon.leftovers() == []
-
-
-@pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """``typed(daemon, "list", "demo")``: run one line, here."""
-
-    def run(daemon: Daemon, *words: str) -> Done:
-        monkeypatch.setenv("TREADLE_SOCKET", daemon.socket)
-        capfd.readouterr()
-        try:
-            code: int | str | None = _run(list(words))
-        except SystemExit as ended:
-            code = ended.code
-        sys.stdout.flush()
-        out, err = capfd.readouterr()
-        assert isinstance(code, int)
-        return Done(code, out, err)
-
-    return run
+    daemon = serve_module(servers)
+    daemon.wait_ready()
+    return daemon
 
 
 # --- reading ----------------------------------------------------------------------------------------
