@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.cli import app, calling, listing, plain
+from treadle.cli import app, calling, listing, plain, serving
 
 PLAIN = [
     "call demo add a=1 b=2",
@@ -27,6 +27,8 @@ PLAIN = [
     "list demo",
     "list --json demo --socket=/tmp/s",
     "list -q -v",
+    "serve",
+    "serve --config /etc/t.toml --socket=/tmp/s --strict -q",
 ]
 
 FOR_CLICK = [
@@ -49,6 +51,10 @@ FOR_CLICK = [
     "list demo add",
     "list --schema demo",
     "--socket /tmp/s call demo add",
+    "serve now",
+    "serve --strict=yes",
+    "serve --metrics-port 9464x",
+    "serve --json",
 ]
 
 
@@ -56,6 +62,11 @@ class _Ordered(list[tuple[Any, ...]]):
     def call(self, words: Any, options: Any, **keys: Any) -> int:
         full = {"json_args": None, "timeout": None, "form": "text"} | keys
         self.append(("call", list(words), options, full))
+        return 0
+
+    def serve(self, options: Any, **keys: Any) -> int:
+        full = {"config_path": None, "strict": False, "metrics_port": None} | keys
+        self.append(("serve", options, full))
         return 0
 
     def list_(self, server: Any, options: Any, *, schema: bool = False) -> int:
@@ -69,6 +80,7 @@ def ordered(monkeypatch: pytest.MonkeyPatch) -> _Ordered:
     orders = _Ordered()
     monkeypatch.setattr(calling, "run", orders.call)
     monkeypatch.setattr(listing, "run", orders.list_)
+    monkeypatch.setattr(serving, "run", orders.serve)
     return orders
 
 

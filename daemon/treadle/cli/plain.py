@@ -1,4 +1,4 @@
-"""The plain forms of ``treadle call`` and ``treadle list``, read without click.
+"""The plain forms of ``treadle call``, ``list`` and ``serve``, read without click.
 
 Importing click takes longer than a whole call. What is read here runs the very functions that the click commands
 run; whatever is not plainly right (help, an unknown option, a missing word, a bad number) is left to click, which
@@ -24,7 +24,9 @@ _FLAGS: Final = {
 _VALUED: Final = {
     "call": {"--socket": "socket", "--timeout": "timeout", "--json-args": "json_args", "--output": "form"},
     "list": {"--socket": "socket"},
+    "serve": {"--socket": "socket", "--config": "config_path"},
 }
+_SWITCHES: Final = {"serve": {"--strict": "strict"}}
 
 
 def parse(line: Sequence[str]) -> Callable[[], int] | None:
@@ -37,6 +39,10 @@ def parse(line: Sequence[str]) -> Callable[[], int] | None:
         from treadle.cli import calling
 
         return lambda: calling.run(words, options, **keys)
+    if verb == "serve":
+        from treadle.cli import serving
+
+        return lambda: serving.run(options, **keys)
     from treadle.cli import listing
 
     return lambda: listing.run(words[0] if words else None, options)
@@ -47,11 +53,14 @@ def read_line(line: Sequence[str]) -> tuple[str, list[str], Options, dict[str, A
     if not line or line[0] not in _VALUED:
         return None
     verb = line[0]
-    options, words, values = Options(), [], {}
+    options, words = Options(), []
+    values: dict[str, Any] = {}
     rest = iter(line[1:])
     for word in rest:
         if not word.startswith("-"):
             words.append(word)
+        elif word in _SWITCHES.get(verb, ()):
+            values[_SWITCHES[verb][word]] = True
         elif word in _FLAGS:
             setattr(options, _FLAGS[word], True)
         else:
@@ -62,6 +71,8 @@ def read_line(line: Sequence[str]) -> tuple[str, list[str], Options, dict[str, A
                 return None
             values[key] = given
     options.socket = values.pop("socket", None)
+    if verb == "serve":
+        return (verb, words, options, values) if not (words or options.as_json) else None
     if verb == "list":
         return (verb, words, options, {}) if len(words) < 2 else None
     if not words or (len(words) < 2 and "." not in words[0]):
@@ -70,7 +81,7 @@ def read_line(line: Sequence[str]) -> tuple[str, list[str], Options, dict[str, A
     return None if keys is None else (verb, words, options, keys)
 
 
-def _typed(values: dict[str, str]) -> dict[str, Any] | None:
+def _typed(values: dict[str, Any]) -> dict[str, Any] | None:
     keys: dict[str, Any] = dict(values)
     if "timeout" in values:
         try:
