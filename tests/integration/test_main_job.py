@@ -19,20 +19,32 @@ from support import script
 from support.daemon import DEMO, Daemon, toml
 from treadle_client import Client, Denied, ServerErrored, ServerUnavailable, ToolFailed
 
-from .conftest import Serve
+from .conftest import Serve, Verb
 
 DEMO_SERVER = {"command": list(DEMO)}
 MISSING_SERVER = {"command": ["treadle-no-such-program"]}
+SILENT_SERVER = {"command": list(script.command([script.per_tool("echo", [])]))}
 
 
-def test_a_call_travels_from_the_stub_to_the_server_and_back(serve: Serve) -> None:
-    with serve({"demo": DEMO_SERVER}).client() as broker:
+@pytest.fixture(scope="module")
+def daemon(serve_module: Serve) -> Daemon:
+    """One daemon for the tests that leave it as it is."""
+    keyed = {**DEMO_SERVER, "api_key_env": "TREADLE_TEST_KEY"}
+    running = serve_module(
+        {"demo": DEMO_SERVER, "missing": MISSING_SERVER, "silent": SILENT_SERVER, "keyed": keyed}
+    )
+    running.wait_ready()
+    return running
+
+
+def test_a_call_travels_from_the_stub_to_the_server_and_back(daemon: Daemon) -> None:
+    with daemon.client() as broker:
         result = broker.call("demo", "add", {"a": 1, "b": 2})
     assert (result.text, result.structured, result.is_error) == ("3", {"sum": 3}, False)
 
 
-def test_the_listing_carries_names_descriptions_and_schemas(serve: Serve) -> None:
-    with serve({"demo": DEMO_SERVER}).client() as broker:
+def test_the_listing_carries_names_descriptions_and_schemas(daemon: Daemon) -> None:
+    with daemon.client() as broker:
         broker.call("demo", "echo", {"text": "up"})
         tools = {tool["name"]: tool for tool in broker.list("demo")}
         bare = broker.list("demo", schemas=False)
@@ -42,46 +54,45 @@ def test_the_listing_carries_names_descriptions_and_schemas(serve: Serve) -> Non
     assert [set(tool) for tool in bare] == [{"name", "description"}] * 6
 
 
-def test_a_tool_that_says_no_is_an_answer_and_check_makes_it_an_exception(serve: Serve) -> None:
-    with serve({"demo": DEMO_SERVER}).client() as broker:
+def test_a_tool_that_says_no_is_an_answer_and_check_makes_it_an_exception(daemon: Daemon) -> None:
+    with daemon.client() as broker:
         assert broker.call("demo", "fail", {"message": "no"}).is_error
         with pytest.raises(ToolFailed, match="no"):
             broker.call("demo", "fail", {"message": "no"}, check=True)
 
 
-def test_an_error_of_the_server_keeps_its_code_and_message(serve: Serve) -> None:
+def test_an_error_of_the_server_keeps_its_code_and_message(daemon: Daemon) -> None:
     with (
-        serve({"demo": DEMO_SERVER}).client() as broker,
+        daemon.client() as broker,
         pytest.raises(ServerErrored, match="unknown tool") as caught,
     ):
         broker.call("demo", "nope")
     assert (caught.value.code, caught.value.outcome) == ("jsonrpc_-32602", "answered")
 
 
-def test_an_unknown_server_is_refused_with_the_names_there_are(serve: Serve) -> None:
+def test_an_unknown_server_is_refused_with_the_names_there_are(daemon: Daemon) -> None:
     with (
-        serve({"demo": DEMO_SERVER}).client() as broker,
-        pytest.raises(Denied, match="configured: demo") as caught,
+        daemon.client() as broker,
+        pytest.raises(Denied, match="configured: demo, missing, silent, keyed") as caught,
     ):
         broker.call("demon", "echo")
     assert (caught.value.code, caught.value.outcome) == ("unknown_server", "not_sent")
 
 
-def test_an_answer_of_10_mib_crosses_whole(serve: Serve) -> None:
-    with serve({"demo": DEMO_SERVER}).client() as broker:
+def test_an_answer_of_10_mib_crosses_whole(daemon: Daemon) -> None:
+    with daemon.client() as broker:
         assert broker.call("demo", "big", {"bytes": 10 * 2**20}).text == "x" * (10 * 2**20)
 
 
-def test_an_answer_past_the_limit_costs_its_call_and_says_both_sizes(serve: Serve) -> None:
-    with serve({"demo": DEMO_SERVER}).client() as broker:
+def test_an_answer_past_the_limit_costs_its_call_and_says_both_sizes(daemon: Daemon) -> None:
+    with daemon.client() as broker:
         with pytest.raises(Exception, match=r"16\d{6} bytes, the limit is 16711680") as caught:
             broker.call("demo", "big", {"bytes": 16 * 2**20 - 60_000})
         assert getattr(caught.value, "code", None) == "mcp_malformed"
         assert broker.call("demo", "echo", {"text": "alive"}).text == "alive"
 
 
-def test_a_server_that_cannot_be_spawned_is_one_row_and_stops_no_other(serve: Serve) -> None:
-    daemon = serve({"missing": MISSING_SERVER, "demo": DEMO_SERVER})
+def test_a_server_that_cannot_be_spawned_is_one_row_and_stops_no_other(daemon: Daemon) -> None:
     with daemon.client() as broker:
         assert broker.call("demo", "echo", {"text": "hi"}).text == "hi"
         with pytest.raises(ServerUnavailable, match="treadle-no-such-program was not found on PATH") as caught:
@@ -92,8 +103,8 @@ def test_a_server_that_cannot_be_spawned_is_one_row_and_stops_no_other(serve: Se
     assert "was not found on PATH" in rows["missing"]["reason"]
 
 
-def test_a_variable_that_is_unset_refuses_its_server_before_anything_runs(serve: Serve) -> None:
-    row = serve({"keyed": {**DEMO_SERVER, "api_key_env": "TREADLE_TEST_KEY"}}).server("keyed")
+def test_a_variable_that_is_unset_refuses_its_server_before_anything_runs(daemon: Daemon) -> None:
+    row = daemon.server("keyed")
     assert row["state"] == "refused"
     assert "TREADLE_TEST_KEY" in row["reason"]
     assert row["generation"] == 0
@@ -118,9 +129,7 @@ def test_kill_9_of_a_server_settles_its_calls_at_once_and_names_the_signal(serve
     assert (row["evidence"]["kind"], row["evidence"]["signal"]) == ("exited", "SIGKILL")
 
 
-def test_a_server_that_never_answers_costs_one_call_its_deadline(serve: Serve) -> None:
-    silent = script.command([script.per_tool("echo", [])])
-    daemon = serve({"silent": {"command": silent}, "demo": DEMO_SERVER})
+def test_a_server_that_never_answers_costs_one_call_its_deadline(daemon: Daemon) -> None:
     with daemon.client() as broker:
         with pytest.raises(Exception, match="no answer within 150 ms") as caught:
             broker.call("silent", "echo", timeout=0.15)
@@ -151,14 +160,13 @@ def test_a_signal_ends_the_daemon_as_shutdown_does(serve: Serve, number: signal.
     assert daemon.leftovers() == []
 
 
-def test_the_socket_is_private_and_lies_in_a_private_directory(serve: Serve) -> None:
-    path = Path(serve({"demo": DEMO_SERVER}).socket)
+def test_the_socket_is_private_and_lies_in_a_private_directory(daemon: Daemon) -> None:
+    path = Path(daemon.socket)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_a_second_daemon_on_the_socket_refuses_and_says_who_holds_it(serve: Serve) -> None:
-    daemon = serve({"demo": DEMO_SERVER})
+def test_a_second_daemon_on_the_socket_refuses_and_says_who_holds_it(daemon: Daemon) -> None:
     second = daemon.cli("serve", "--config", str(daemon.config))
     assert second.returncode == 2
     assert f"the daemon with pid {daemon.pid} holds it" in second.stderr
@@ -166,8 +174,7 @@ def test_a_second_daemon_on_the_socket_refuses_and_says_who_holds_it(serve: Serv
         assert broker.call("demo", "echo", {"text": "still here"}).text == "still here"
 
 
-def test_garbage_on_the_socket_closes_that_connection_only(serve: Serve) -> None:
-    daemon = serve({"demo": DEMO_SERVER})
+def test_garbage_on_the_socket_closes_that_connection_only(daemon: Daemon) -> None:
     with daemon.client() as broker:
         broker.ping()
         with socket.socket(socket.AF_UNIX) as rude:
@@ -184,29 +191,27 @@ def test_garbage_on_the_socket_closes_that_connection_only(serve: Serve) -> None
 # --- the command line ------------------------------------------------------------------------------
 
 
-def test_verbs_without_a_daemon_say_how_to_start_one(tmp_path: Path) -> None:
+def test_verbs_without_a_daemon_say_how_to_start_one(tmp_path: Path, typed: Verb) -> None:
     daemon = Daemon(tmp_path, toml({"demo": DEMO_SERVER}))
     for verb in (["list"], ["status"], ["shutdown"], ["call", "demo", "echo"]):
-        done = daemon.cli(*verb)
-        assert (done.returncode, done.stdout) == (3, "")
-        assert "treadle serve" in done.stderr
-        assert daemon.socket in done.stderr
+        done = typed(daemon, *verb)
+        assert (done.code, done.out) == (3, "")
+        assert "treadle serve" in done.err
+        assert daemon.socket in done.err
 
 
-def test_values_are_coerced_by_the_schema_of_the_tool(serve: Serve) -> None:
-    daemon = serve({"demo": DEMO_SERVER})
-    daemon.wait_ready()
-    assert daemon.cli("call", "demo", "echo", "text=000123").stdout == "000123\n"
-    assert daemon.cli("call", "demo", "add", "a=1", "b=2.5").stdout == "3.5\n"
+def test_values_are_coerced_by_the_schema_of_the_tool(daemon: Daemon, typed: Verb) -> None:
+    assert typed(daemon, "call", "demo", "echo", "text=000123").out == "000123\n"
+    assert typed(daemon, "call", "demo", "add", "a=1", "b=2.5").out == "3.5\n"
 
 
 @pytest.mark.parametrize("form", ["-", "@file", "inline"])
-def test_arguments_may_be_one_json_object(serve: Serve, form: str, tmp_path: Path) -> None:
+def test_arguments_may_be_one_json_object(daemon: Daemon, form: str, tmp_path: Path) -> None:
     text = '{"a": 40, "b": 2}'
     file = tmp_path / "arguments.json"
     file.write_text(text)
     word = {"-": "-", "@file": f"@{file}", "inline": text}[form]
-    done = serve({"demo": DEMO_SERVER}).cli("call", "demo", "add", "--json-args", word, "--json", stdin=text)
+    done = daemon.cli("call", "demo", "add", "--json-args", word, "--json", stdin=text)
     assert json.loads(done.stdout) == {
         "content": [{"type": "text", "text": "42"}],
         "is_error": False,
@@ -214,9 +219,7 @@ def test_arguments_may_be_one_json_object(serve: Serve, form: str, tmp_path: Pat
     }
 
 
-def test_exit_codes_tell_the_failures_apart(serve: Serve) -> None:
-    daemon = serve({"demo": DEMO_SERVER, "missing": MISSING_SERVER})
-    daemon.wait_ready()
+def test_exit_codes_tell_the_failures_apart(daemon: Daemon, typed: Verb) -> None:
     codes = {
         ("call", "demo", "add", "a=1", "b=2"): 0,
         ("call", "demo", "fail"): 1,
@@ -227,15 +230,13 @@ def test_exit_codes_tell_the_failures_apart(serve: Serve) -> None:
         ("call", "missing", "x"): 4,
         ("call", "demo", "slow", "seconds=5", "--timeout", "0.1"): 5,
     }
-    assert {words: daemon.cli(*words).returncode for words in codes} == codes
+    assert {words: typed(daemon, *words).code for words in codes} == codes
 
 
-def test_readers_print_the_shapes_of_the_protocol_as_json(serve: Serve) -> None:
-    daemon = serve({"demo": DEMO_SERVER})
-    daemon.wait_ready()
-    assert json.loads(daemon.cli("list", "--json").stdout) == [{"name": "demo", "state": "ready", "tools": 6}]
-    assert json.loads(daemon.cli("list", "demo", "--json").stdout)["server"] == "demo"
-    status = json.loads(daemon.cli("status", "--json").stdout)
+def test_readers_print_the_shapes_of_the_protocol_as_json(daemon: Daemon, typed: Verb) -> None:
+    assert typed(daemon, "list", "--json").json[0] == {"name": "demo", "state": "ready", "tools": 6}
+    assert typed(daemon, "list", "demo", "--json").json["server"] == "demo"
+    status = typed(daemon, "status", "--json").json
     assert (status["daemon"]["state"], status["servers"][0]["state"]) == ("ready", "ready")
 
 
@@ -297,8 +298,7 @@ def test_the_stub_never_imports_the_daemon() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_client_finds_the_socket_in_the_environment(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    daemon = serve({"demo": DEMO_SERVER})
+def test_client_finds_the_socket_in_the_environment(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TREADLE_SOCKET", daemon.socket)
     with Client() as broker:
         assert broker.call("demo", "echo", {"text": "found"}).text == "found"

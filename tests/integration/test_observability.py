@@ -19,7 +19,7 @@ from support import script
 from support.daemon import DEMO, toml
 from treadle_client import BrokerError
 
-from .conftest import Serve
+from .conftest import Serve, Verb
 
 DEMO_SERVER = {"command": list(DEMO)}
 SECRET = "hunter2-hunter2"
@@ -154,16 +154,16 @@ def test_an_audit_log_that_cannot_be_written_stops_the_start(serve: Serve) -> No
 # --- metrics ------------------------------------------------------------------------------------------
 
 
-def test_metrics_tells_calls_by_server_tool_and_outcome(serve: Serve) -> None:
+def test_metrics_tells_calls_by_server_tool_and_outcome(serve: Serve, typed: Verb) -> None:
     daemon = serve({"demo": DEMO_SERVER})
     daemon.wait_ready()
     with daemon.client() as broker:
         for _ in range(3):
             broker.call("demo", "echo", {"text": "x"})
         broker.call("demo", "fail")
-    done = daemon.cli("metrics")
-    assert (done.returncode, done.stderr) == (0, "")
-    samples = _samples(done.stdout)
+    done = typed(daemon, "metrics")
+    assert (done.code, done.err) == (0, "")
+    samples = _samples(done.out)
     assert samples["treadle_calls_total{outcome=ok,server=demo,tool=echo}"] == 3
     assert samples["treadle_calls_total{outcome=tool_error,server=demo,tool=fail}"] == 1
     assert samples["treadle_call_duration_seconds_count{server=demo}"] == 4
@@ -172,19 +172,19 @@ def test_metrics_tells_calls_by_server_tool_and_outcome(serve: Serve) -> None:
     assert samples["treadle_server_resident_bytes{server=demo}"] > 2**20
 
 
-def test_names_of_tools_that_callers_make_up_are_no_labels(serve: Serve) -> None:
+def test_names_of_tools_that_callers_make_up_are_no_labels(serve: Serve, typed: Verb) -> None:
     daemon = serve({"demo": DEMO_SERVER})
     daemon.wait_ready()
     with daemon.client() as broker:
         for number in range(20):
             with pytest.raises(BrokerError):
                 broker.call("demo", f"made_up_{number}")
-    text = daemon.cli("metrics").stdout
+    text = typed(daemon, "metrics").out
     assert "made_up" not in text
     assert _samples(text)["treadle_calls_total{outcome=failed,server=demo,tool=(other)}"] == 20
 
 
-def test_counters_survive_a_reload_that_replaces_the_server(serve: Serve) -> None:
+def test_counters_survive_a_reload_that_replaces_the_server(serve: Serve, typed: Verb) -> None:
     daemon = serve({"demo": DEMO_SERVER})
     daemon.wait_ready()
     with daemon.client() as broker:
@@ -192,22 +192,22 @@ def test_counters_survive_a_reload_that_replaces_the_server(serve: Serve) -> Non
         daemon.config.write_text(toml({"demo": {**DEMO_SERVER, "queue": 5}}))
         assert [row["name"] for row in broker.reload()["changed"]] == ["demo"]
         broker.call("demo", "echo", {"text": "x"})
-    assert _samples(daemon.cli("metrics").stdout)["treadle_calls_total{outcome=ok,server=demo,tool=echo}"] == 2
+    assert _samples(typed(daemon, "metrics").out)["treadle_calls_total{outcome=ok,server=demo,tool=echo}"] == 2
 
 
-def test_restarts_are_counted(serve: Serve) -> None:
+def test_restarts_are_counted(serve: Serve, typed: Verb) -> None:
     daemon = serve({"demo": {**DEMO_SERVER, "restart": "always", "restart_backoff_ms": 1}})
     daemon.wait_ready()
     os.kill(daemon.server("demo")["pid"], signal.SIGKILL)
     while daemon.server("demo")["generation"] < 2:
         pass
     daemon.wait_ready()
-    samples = _samples(daemon.cli("metrics").stdout)
+    samples = _samples(typed(daemon, "metrics").out)
     assert samples["treadle_server_restarts_total{server=demo}"] == 1
     assert samples["treadle_server_generation{server=demo}"] == 2
 
 
-def test_what_is_turned_away_is_counted(serve: Serve) -> None:
+def test_what_is_turned_away_is_counted(serve: Serve, typed: Verb) -> None:
     daemon = serve(
         {"demo": {**DEMO_SERVER, "max_in_flight": 1}, "missing": {"command": ["treadle-no-such-program"]}}
     )
@@ -215,11 +215,11 @@ def test_what_is_turned_away_is_counted(serve: Serve) -> None:
     with daemon.client() as broker:
         with pytest.raises(BrokerError):
             broker.call("missing", "x")
-    samples = _samples(daemon.cli("metrics").stdout)
+    samples = _samples(typed(daemon, "metrics").out)
     assert samples["treadle_server_refusals_total{code=mcp_unavailable,server=missing}"] == 1
 
 
-def test_the_listener_serves_the_same_over_http_on_the_loopback(serve: Serve) -> None:
+def test_the_listener_serves_the_same_over_http_on_the_loopback(serve: Serve, typed: Verb) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -233,7 +233,7 @@ def test_the_listener_serves_the_same_over_http_on_the_loopback(serve: Serve) ->
     with urllib.request.urlopen(request, timeout=10) as answer:
         text = answer.read().decode()
         assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
-    served, printed = _samples(text), _samples(daemon.cli("metrics").stdout)
+    served, printed = _samples(text), _samples(typed(daemon, "metrics").out)
     passing = re.compile(r"uptime|connections|cpu|resident")
     assert {key: value for key, value in served.items() if not passing.search(key)} == {
         key: value for key, value in printed.items() if not passing.search(key)
@@ -257,13 +257,14 @@ def test_a_port_that_is_taken_stops_the_start_and_leaves_nothing(serve: Serve) -
 # --- the dashboard ------------------------------------------------------------------------------------
 
 
-def test_the_dashboard_asks_for_metrics_that_there_are(serve: Serve) -> None:
+def test_the_dashboard_asks_for_metrics_that_there_are(serve: Serve, typed: Verb) -> None:
     daemon = serve({"demo": DEMO_SERVER})
     daemon.wait_ready()
     with daemon.client() as broker:
         broker.call("demo", "echo", {"text": "x"})
-    names = {re.split(r"[{ ]", line)[0] for line in daemon.cli("metrics").stdout.splitlines() if line[0] != "#"}
-    declared = set(re.findall(r"# TYPE (\S+) counter", daemon.cli("metrics").stdout))
+    text = typed(daemon, "metrics").out
+    names = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if line[0] != "#"}
+    declared = set(re.findall(r"# TYPE (\S+) counter", text))
     dashboard = json.loads((Path(__file__).parents[2] / "config" / "grafana-dashboard.json").read_text())
     expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
     asked = set(re.findall(r"\btreadle_\w+", " ".join(expressions)))

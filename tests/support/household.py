@@ -73,10 +73,12 @@ class Heard(Waiter):
     def __init__(self) -> None:
         self.outcomes: list[CallResult | Fault] = []
         self.at: float | None = None
+        self.settled = asyncio.Event()
 
     def settle(self, outcome: CallResult | Fault) -> None:
         self.outcomes.append(outcome)
         self.at = asyncio.get_running_loop().time()
+        self.settled.set()
 
     @property
     def outcome(self) -> CallResult | Fault:

@@ -156,12 +156,9 @@ class Stage:
             arguments = arguments_to_json(dict(call.arguments))
             waiters.append((call, waiter, loop.time() + budget / 1000 + LATE_S))
             self.client.call(waiter, call.tool, arguments, timeout_ms=budget, content=self.content)
-        while not all(waiter.outcomes for _, waiter, _ in waiters):
-            assert loop.time() < max(deadline for _, _, deadline in waiters), "a call was left waiting"
-            await asyncio.sleep(0.001)
         for call, waiter, deadline in waiters:
-            assert waiter.at is not None
-            assert waiter.at < deadline
+            async with asyncio.timeout_at(deadline):
+                await waiter.settled.wait()
             outcome = waiter.outcome
             assert_outcome(call.expected, outcome.to_value() if isinstance(outcome, CallResult) else outcome)
             if isinstance(call.expected, Fatal):
