@@ -90,15 +90,24 @@ def on_terminal(daemon: Daemon, *words: str, **environ: str) -> Iterator[Termina
         os.close(terminal.master)
 
 
-def test_top_shows_the_servers_at_work_in_80_columns_and_ends_with_q(serve: Serve) -> None:
-    daemon = serve({"demo": DEMO_SERVER, "a_server_with_a_name_of_32_chars": DEMO_SERVER})
+LONG_NAME = "a_server_with_a_name_of_32_chars"
+
+
+@pytest.fixture(scope="module")
+def shared(serve_module: Serve) -> Daemon:
+    """One daemon for the tests that leave it as it is."""
+    daemon = serve_module({"demo": DEMO_SERVER, LONG_NAME: DEMO_SERVER})
     daemon.wait_ready()
-    with daemon.client() as broker, on_terminal(daemon, "top", "--interval", "0.1") as terminal:
+    return daemon
+
+
+def test_top_shows_the_servers_at_work_in_80_columns_and_ends_with_q(shared: Daemon) -> None:
+    with shared.client() as broker, on_terminal(shared, "top", "--interval", "0.1") as terminal:
         terminal.wait_for(r"SERVER +STATE +FLY +CALL/S +P50 +P95 +ERR +RST +MEM +CPU%")
         broker.call("demo", "fail")
         # Name, state, in flight, rate, p50, p95, one error, no restart, memory, CPU.
         terminal.wait_for(r"demo +ready +0 +[\d.]+ +[\d.]+ +[\d.]+ +1 +0 +\d+M +[\d.]+ *\n")
-        terminal.wait_for(r"a_server_with_a_name_of_32_chars +ready")
+        terminal.wait_for(rf"{LONG_NAME} +ready")
         assert max(len(line) for line in terminal.text.split("\n")) <= 80
         terminal.type("q")
         assert terminal.end() == 0
@@ -126,10 +135,8 @@ def test_status_watch_shows_a_change_as_it_comes(serve: Serve) -> None:
         assert terminal.end() == 0
 
 
-def test_a_call_shows_the_time_that_it_takes_after_two_seconds(serve: Serve) -> None:
-    daemon = serve({"demo": DEMO_SERVER})
-    daemon.wait_ready()
-    with on_terminal(daemon, "call", "demo", "slow", "seconds=2.1") as terminal:
+def test_a_call_shows_the_time_that_it_takes_after_two_seconds(shared: Daemon) -> None:
+    with on_terminal(shared, "call", "demo", "slow", "seconds=2.1") as terminal:
         terminal.wait_for(r"demo slow … 2 s")
         assert terminal.end() == 0
 
@@ -149,21 +156,17 @@ def test_serve_shows_a_row_for_each_server_that_came_up_or_did_not(serve: Serve)
 
 @pytest.mark.parametrize(("environ", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
 def test_colour_is_for_terminals_and_not_against_no_color(
-    serve: Serve, environ: dict[str, str], coloured: bool
+    shared: Daemon, environ: dict[str, str], coloured: bool
 ) -> None:
-    daemon = serve({"demo": DEMO_SERVER})
-    daemon.wait_ready()
-    with on_terminal(daemon, "status", **environ) as terminal:
+    with on_terminal(shared, "status", **environ) as terminal:
         assert terminal.end() == 0
     assert ("\x1b[32mready" in terminal.raw) is coloured
-    assert "\x1b" not in daemon.cli("status").stdout
+    assert "\x1b" not in shared.cli("status").stdout
 
 
-def test_control_characters_of_a_tool_do_not_reach_a_terminal(serve: Serve) -> None:
-    daemon = serve({"demo": DEMO_SERVER})
-    daemon.wait_ready()
+def test_control_characters_of_a_tool_do_not_reach_a_terminal(shared: Daemon) -> None:
     evil = "a\x1b]0;title\x07b"
-    with on_terminal(daemon, "call", "demo", "echo", f"text={evil}") as terminal:
+    with on_terminal(shared, "call", "demo", "echo", f"text={evil}") as terminal:
         assert terminal.end() == 0
     assert terminal.raw.strip() == "a ]0;title b"
-    assert daemon.cli("call", "demo", "echo", f"text={evil}").stdout == f"{evil}\n"
+    assert shared.cli("call", "demo", "echo", f"text={evil}").stdout == f"{evil}\n"

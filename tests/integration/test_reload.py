@@ -70,6 +70,14 @@ def test_what_changed_is_replaced_on_evidence_and_what_did_not_keeps_its_process
     assert after["changes"][1] not in (None, before["changes"][1])
 
 
+@pytest.fixture(scope="module")
+def untouched(serve_module: Serve) -> Daemon:
+    """A daemon that no reload changes."""
+    daemon = serve_module({"demo": DEMO_SERVER})
+    daemon.wait_ready()
+    return daemon
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -82,21 +90,19 @@ def test_what_changed_is_replaced_on_evidence_and_what_did_not_keeps_its_process
     ],
     ids=["no TOML", "an unknown key", "a bad broker table", "an unknown account", "an unset variable", "no file"],
 )
-def test_a_bad_file_changes_nothing_and_says_why(serve: Serve, text: str | None, message: str) -> None:
-    daemon = serve({"demo": DEMO_SERVER})
-    daemon.wait_ready()
-    before = states(daemon)
+def test_a_bad_file_changes_nothing_and_says_why(untouched: Daemon, text: str | None, message: str) -> None:
+    before = states(untouched)
     if text is None:
-        daemon.config.unlink()
+        untouched.config.unlink(missing_ok=True)
     else:
-        daemon.config.write_text(text)
-    with daemon.client() as client:
+        untouched.config.write_text(text)
+    with untouched.client() as client:
         with pytest.raises(Denied) as caught:
             client.reload()
         assert client.call("demo", "echo", {"text": "on"}).text == "on"
     assert caught.value.code == "invalid_argument"
     assert message in str(caught.value)
-    assert states(daemon) == before
+    assert states(untouched) == before
 
 
 def test_sighup_reloads_and_a_bad_file_is_an_error_in_the_log(serve: Serve) -> None:

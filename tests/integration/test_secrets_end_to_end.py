@@ -18,7 +18,7 @@ from support.unruly import command_line, scripted, until
 from treadle.record import MARK
 from treadle_client import ServerErrored, ServerUnavailable
 
-from .conftest import Serve
+from .conftest import Serve, Verb
 
 PROBE = [sys.executable, "-I", "-S", str(Path(unruly.__file__).with_name("probe_server.py"))]
 SECRETS = {
@@ -136,7 +136,7 @@ def test_a_dropped_line_is_redacted_in_the_log(leaky: Daemon) -> None:
     assert_clean("\n".join(lines), "the log")
 
 
-def test_no_secret_is_in_the_log_the_status_the_command_line_or_any_file(leaky: Daemon) -> None:
+def test_no_secret_is_in_the_log_the_status_the_command_line_or_any_file(leaky: Daemon, typed: Verb) -> None:
     with leaky.client() as client:
         client.call("talks", "stderr")
         status = client.status(processes=True)
@@ -146,8 +146,8 @@ def test_no_secret_is_in_the_log_the_status_the_command_line_or_any_file(leaky: 
     for value in (status, listing):
         assert_clean(json.dumps(value, ensure_ascii=False), "an answer")
     for words in (["status"], ["status", "--json"], ["list"], ["call", "talks", "error"]):
-        done = leaky.cli(*words)
-        assert_clean(done.stdout + done.stderr, f"the output of {words}")
+        done = typed(leaky, *words)
+        assert_clean(done.out + done.err, f"the output of {words}")
     for path in leaky.state.rglob("*"):
         if path.is_file():
             assert_clean(path.read_text("utf-8", "replace"), str(path))
@@ -183,56 +183,71 @@ KEPT_BACK = {
 }
 
 
-@pytest.mark.parametrize("limits", [{}, {"limits": {"open_files": 100}}], ids=["plain", "with limits"])
-def test_a_server_gets_the_minimal_environment_and_what_its_table_names(
-    serve: Serve, limits: dict[str, object]
-) -> None:
-    table = {"command": PROBE, "env": {"MODE": "test", "LANG": "C"}, "env_from": ["GIVEN"], **limits}
-    daemon = serve({"probe": table}, environ={**INHERITED, **KEPT_BACK})
-    with daemon.client() as client:
-        environ = json.loads(client.call("probe", "environ").text)
+@pytest.fixture(scope="module")
+def probed(serve_module: Serve) -> Daemon:
+    """A daemon whose servers tell what they were started with; limits are set by a start of another kind."""
+    tables = {
+        "asks": {"command": PROBE, "env": {"MODE": "test", "LANG": "C"}, "env_from": ["GIVEN"]},
+        "tells": {"command": scripted()},
+    }
+    tables |= {f"{name}_limited": {**table, "limits": {"open_files": 100}} for name, table in tables.items()}
+    daemon = serve_module(tables, environ={**INHERITED, **KEPT_BACK})
+    unruly.settle(daemon)
+    return daemon
+
+
+@pytest.mark.parametrize("name", ["asks", "asks_limited"])
+def test_a_server_gets_the_minimal_environment_and_what_its_table_names(probed: Daemon, name: str) -> None:
+    with probed.client() as client:
+        environ = json.loads(client.call(name, "environ").text)
     assert len(environ.pop(MARK)) == 32
-    own = {key: daemon.environ[key] for key in ("PATH", "HOME", "TMPDIR", "XDG_STATE_HOME")}
+    own = {key: probed.environ[key] for key in ("PATH", "HOME", "TMPDIR", "XDG_STATE_HOME")}
     assert environ == {**INHERITED, **own, "LANG": "C", "MODE": "test", "GIVEN": "from outside"}
 
 
-@pytest.mark.parametrize("limits", [{}, {"limits": {"open_files": 100}}], ids=["plain", "with limits"])
+@pytest.mark.parametrize("name", ["tells", "tells_limited"])
 def test_a_server_inherits_no_descriptor_but_0_to_2_and_runs_in_its_own_directory(
-    serve: Serve, limits: dict[str, object]
+    probed: Daemon, name: str
 ) -> None:
-    daemon = serve({"probe": {"command": scripted(), **limits}, "other": {"command": scripted()}})
+    with probed.client() as client:
+        client.restart(name)  # the daemon has pipes, connections and pidfds open by now
+        assert list(json.loads(client.call(name, "fds").text)) == ["0", "1", "2"]
+        assert json.loads(client.call(name, "cwd").text) == str(probed.state / "treadle" / "servers" / name)
+
+
+LACKING: dict[str, tuple[dict[str, object], str]] = {
+    # server: what its table asks for, and what the refusal says
+    "api_key_env": ({"api_key_env": "NOT_THERE"}, "NOT_THERE"),
+    "env_from": ({"env_from": ["HOME", "NOT_THERE"]}, "NOT_THERE"),
+    "empty": ({"env_from": ["EMPTY"]}, "EMPTY"),
+    "env_files": ({"env_files": {"TOKEN": "/nonexistent/token"}}, "No such file or directory"),
+    "no_credentials": ({"env_files": {"TOKEN": "${CREDENTIALS_DIRECTORY}/token"}}, "CREDENTIALS_DIRECTORY"),
+    "endless_file": ({"env_files": {"TOKEN": "/dev/zero"}}, "NUL character"),
+    "long_file": ({"env_files": {"TOKEN": "/proc/kallsyms"}}, "more than 128 KiB"),
+}
+
+
+@pytest.fixture(scope="module")
+def refusing(serve_module: Serve) -> Daemon:
+    """A daemon with all of LACKING, each of which would leave a file in its home."""
+    tables = {name: {"command": unruly.shell("touch $HOME/ran"), **table} for name, (table, _) in LACKING.items()}
+    daemon = serve_module(tables, environ={"EMPTY": ""})
     unruly.settle(daemon)
-    with daemon.client() as client:
-        client.restart("probe")  # the daemon has pipes, connections and pidfds open by now
-        assert list(json.loads(client.call("probe", "fds").text)) == ["0", "1", "2"]
-        assert json.loads(client.call("probe", "cwd").text) == str(daemon.state / "treadle" / "servers" / "probe")
+    return daemon
 
 
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        ({"api_key_env": "NOT_THERE"}, "NOT_THERE"),
-        ({"env_from": ["HOME", "NOT_THERE"]}, "NOT_THERE"),
-        ({"env_from": ["EMPTY"]}, "EMPTY"),
-        ({"env_files": {"TOKEN": "/nonexistent/token"}}, "No such file or directory"),
-        ({"env_files": {"TOKEN": "${CREDENTIALS_DIRECTORY}/token"}}, "CREDENTIALS_DIRECTORY"),
-        ({"env_files": {"TOKEN": "/dev/zero"}}, "NUL character"),
-        ({"env_files": {"TOKEN": "/proc/kallsyms"}}, "more than 128 KiB"),
-    ],
-    ids=["api_key_env", "env_from", "empty", "env_files", "no credentials", "an endless file", "a long file"],
-)
+@pytest.mark.parametrize("name", LACKING)
 def test_what_is_unset_or_unreadable_refuses_the_server_before_anything_is_spawned(
-    serve: Serve, tmp_path: Path, table: dict[str, object], said: str
+    refusing: Daemon, name: str
 ) -> None:
-    ran = tmp_path / "ran"
-    daemon = serve({"one": {"command": unruly.shell(f"touch {ran}"), **table}}, environ={"EMPTY": ""})
-    row = unruly.settle(daemon)["one"]
+    said = LACKING[name][1]
+    row = refusing.server(name)
     assert (row["state"], row["generation"]) == ("refused", 0)
     assert said in row["reason"]
-    with daemon.client() as client, pytest.raises(ServerUnavailable, match=said) as caught:
-        client.call("one", "echo")
+    with refusing.client() as client, pytest.raises(ServerUnavailable, match=said) as caught:
+        client.call(name, "echo")
     assert caught.value.outcome == "not_sent"
-    assert not ran.exists()
+    assert not (Path(refusing.environ["HOME"]) / "ran").exists()
 
 
 def test_a_systemd_credential_is_read_at_each_start_and_a_rotated_one_reaches_the_next_incarnation(

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle import answers
@@ -144,7 +144,6 @@ PLAIN = st.none() | st.booleans() | st.integers(-5, 5) | st.floats() | st.text(m
 BODIES = st.dictionaries(st.sampled_from(["a", "b"]), PLAIN | st.lists(PLAIN, max_size=2), max_size=2)
 
 
-@settings(max_examples=100)
 @given(BODIES)
 def test_the_readers_return_or_refuse_and_nothing_else(body: dict[str, Any]) -> None:
     for read in (answers.text, answers.mapping, answers.whole, answers.optional_text):

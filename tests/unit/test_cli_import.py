@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.cli import app
@@ -246,7 +246,6 @@ _JSON = _PLAIN | st.lists(_PLAIN, max_size=3) | st.dictionaries(st.text(max_size
 _KEYS = st.sampled_from(["command", "args", "env", "url", "type", "cwd", "envFile", "enabled_tools", "env_vars"])
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.text(max_size=12), st.dictionaries(_KEYS, _JSON), max_size=2))
 def test_whatever_an_entry_holds_its_table_is_one_that_treadle_reads(servers: dict[str, Any]) -> None:
     for result in _convert({"mcpServers": servers}).values():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.cli import app, calling, listing, plain, serving
@@ -105,7 +105,6 @@ _LINE = (
 _WORDS = st.sampled_from(_LINE.split())
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(["call", "list"]), st.lists(_WORDS, max_size=6))
 def test_what_is_read_without_click_never_differs_from_click(verb: str, words: list[str]) -> None:
     orders = _Ordered()

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support import effort
@@ -53,7 +53,6 @@ def framed(payload: bytes) -> bytes:
 # --- reading -----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50)
 @given(st.lists(some_frames, max_size=3), st.lists(st.integers(1, 40), max_size=30))
 def test_what_is_encoded_is_read_whatever_the_chunking(sent: list[Frame], sizes: list[int]) -> None:
     data = b"".join(encode(frame.id, frame.kind, frame.body) for frame in sent)
@@ -341,7 +340,6 @@ def test_threads_can_encode_at_the_same_time() -> None:
 
 
 @given(bodies)
-@settings(max_examples=50)
 def test_the_look_at_a_short_payload_and_the_walk_of_a_body_agree(body: dict[str, Any]) -> None:
     padded = {**body, "pad": "y" * 300}
     assert frames.is_plain(padded)

@@ -106,7 +106,7 @@ async def play(window: int, steps: list[tuple[str, Any]]) -> None:
     assert len(ids) == len(set(ids)), "nothing is sent twice"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from([120, 500, 5000, 65536]), st.lists(step, max_size=40))
 def test_what_a_client_says_of_a_call_is_true(window: int, steps: list[tuple[str, Any]]) -> None:
     loop = VirtualLoop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
@@ -103,7 +103,6 @@ def test_the_histogram_is_cumulative_and_ends_with_all(seconds: list[float]) -> 
     assert samples["treadle_call_duration_seconds_bucket", (("le", "+Inf"), ("server", "demo"))] == len(seconds)
 
 
-@settings(max_examples=50)
 @given(st.text(max_size=20))
 def test_any_name_of_a_tool_is_a_label_that_can_be_read_back(name: str) -> None:
     meter = Meter()

@@ -7,7 +7,7 @@ import pwd
 import socket
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.peers import Access, Peer, UnknownAccount, peer_of
@@ -25,7 +25,6 @@ def test_the_credentials_of_the_other_end_are_read() -> None:
     assert str(peer) == f"uid {SELF}, pid {os.getpid()}"
 
 
-@settings(max_examples=50)
 @given(st.frozensets(IDS, max_size=4), st.frozensets(IDS, max_size=4), st.frozensets(IDS, max_size=4), IDS, IDS)
 def test_who_is_listed_may_connect_and_only_administrators_may_manage(
     users: frozenset[int], groups: frozenset[int], admins: frozenset[int], uid: int, gid: int

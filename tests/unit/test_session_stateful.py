@@ -175,4 +175,4 @@ class Conversation(RuleBasedStateMachine):
 
 
 TestConversation = Conversation.TestCase
-TestConversation.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestConversation.settings = settings(max_examples=40, stateful_step_count=30)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support import effort
@@ -60,7 +60,6 @@ def test_a_pending_line_is_not_shown_because_it_may_end_in_half_a_secret() -> No
 
 
 @given(st.integers(-len(SECRET) - 3, 3), st.integers(0, 40))
-@settings(max_examples=60)
 def test_no_part_of_a_secret_at_the_cut_of_a_long_line_is_shown(offset: int, earlier: int) -> None:
     line = (SECRET * earlier).encode().ljust(LINE_LIMIT + offset, b".") + SECRET.encode() + b"x" * 2 * OVERLAP
     (shown,) = StderrTail(redact).feed(line + b"\n", 0.0)

@@ -142,7 +142,7 @@ async def play(kinds: list[str], server: dict[str, Any], steps: list[tuple[str, 
         assert counted["ok"] == sum(not isinstance(call.outcome, Fault) for call in run.calls)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4), keys, st.lists(step, max_size=30))
 def test_every_call_is_delivered_once_and_every_command_ends(
     kinds: list[str], server: dict[str, Any], steps: list[tuple[str, Any]]
