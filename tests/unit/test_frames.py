@@ -345,3 +345,8 @@ def test_the_look_at_a_short_payload_and_the_walk_of_a_body_agree(body: dict[str
     assert frames.is_plain(padded)
     assert FrameReader().feed(encode(1, "x", body)) == [Frame(1, "x", body)]
     assert FrameReader().feed(encode(1, "x", padded)) == [Frame(1, "x", padded)]
+
+
+@given(some_frames)
+def test_a_body_that_is_vouched_for_gives_the_same_bytes(frame: Frame) -> None:
+    assert encode(frame.id, frame.kind, frame.body, plain=True) == encode(frame.id, frame.kind, frame.body)

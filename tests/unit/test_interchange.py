@@ -346,3 +346,21 @@ def identical(left: Any, right: Any) -> bool:
     if isinstance(left, float):
         return struct.pack(">d", left) == struct.pack(">d", right)
     return bool(left == right)
+
+
+# --- arguments that the frame codec looked at -------------------------------------------------------------------
+
+
+@given(st.dictionaries(st.text(), values, max_size=4))
+def test_what_is_vouched_for_gives_the_same_text(arguments: dict[str, Any]) -> None:
+    assert arguments_to_json(arguments, plain=True) == arguments_to_json(arguments)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("beside", [{}, {"none": None}, {"text": "null"}])
+def test_a_number_that_json_cannot_say_is_found_in_what_is_vouched_for(
+    number: float, beside: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        arguments_to_json({**beside, "a": [1, number]}, plain=True)
+    assert caught.value.path == "$.a[1]"
