@@ -13,6 +13,22 @@ from treadle_client import ServerUnavailable
 
 from .conftest import Serve
 
+LAST_WORDS = [script.stderr("one\ntwo\nError: no such table\nfatal: giving up\n"), script.exit(3)]
+SERVERS = {
+    "loud": scripted(script.flood("warming up\n", 1 << 20, fd=2)),
+    "odd": scripted(script.stderr(b"bad \xff\xc0\x80 and \x1b[31mred\x1b[0m\n")),
+    "dies_at_start": scripted(*LAST_WORDS),
+    "dies_in_a_call": scripted(script.per_tool("echo", *LAST_WORDS)),
+}
+
+
+@pytest.fixture(scope="module")
+def daemon(serve_module: Serve) -> Daemon:
+    """One daemon with a server for each test."""
+    running = serve_module({name: {"command": command} for name, command in SERVERS.items()})
+    unruly.settle(running)
+    return running
+
 
 def rss_mib(daemon: Daemon) -> float:
     return unruly.status_of(daemon.pid, "VmRSS") / 1024
@@ -46,15 +62,11 @@ def test_a_flood_of_lines_is_rate_limited_in_the_log_and_says_so(serve: Serve) -
     assert sum(counts) + daemon.log().count("a line of chatter") == 20_000
 
 
-def test_stderr_before_the_handshake_blocks_no_start(serve: Serve) -> None:
-    daemon = serve({"loud": {"command": scripted(script.flood("warming up\n", 1 << 20, fd=2))}})
-    assert unruly.settle(daemon)["loud"]["state"] == "ready"
+def test_stderr_before_the_handshake_blocks_no_start(daemon: Daemon) -> None:
+    assert daemon.server("loud")["state"] == "ready"
 
 
-def test_bytes_that_are_no_utf_8_and_controls_are_shown_escaped(serve: Serve) -> None:
-    odd = script.stderr(b"bad \xff\xc0\x80 and \x1b[31mred\x1b[0m\n")
-    daemon = serve({"odd": {"command": scripted(odd)}})
-    unruly.settle(daemon)
+def test_bytes_that_are_no_utf_8_and_controls_are_shown_escaped(daemon: Daemon) -> None:
     with daemon.client() as client:
         until(lambda: "red" in client.logs("odd"), "the line")
         tail = client.logs("odd")
@@ -62,22 +74,16 @@ def test_bytes_that_are_no_utf_8_and_controls_are_shown_escaped(serve: Serve) ->
     assert "\x1b" not in tail + daemon.log()
 
 
-@pytest.mark.parametrize("when", ["at start", "in a call"])
-def test_the_last_lines_are_in_the_reason_of_a_failure(serve: Serve, when: str) -> None:
-    last = [script.stderr("one\ntwo\nError: no such table\nfatal: giving up\n"), script.exit(3)]
-    steps = last if when == "at start" else [script.per_tool("echo", *last)]
-    daemon = serve({"dies": {"command": scripted(*steps)}})
-    unruly.settle(daemon)
+@pytest.mark.parametrize("server", ["dies_at_start", "dies_in_a_call"])
+def test_the_last_lines_are_in_the_reason_of_a_failure(daemon: Daemon, server: str) -> None:
     with daemon.client() as client, pytest.raises(ServerUnavailable, match="status 3") as caught:
-        client.call("dies", "echo")
+        client.call(server, "echo")
     assert "two | Error: no such table | fatal: giving up" in str(caught.value)
-    row = unruly.settle(daemon)["dies"]
+    row = unruly.settle(daemon)[server]
     assert "fatal: giving up" in row["reason"]
     assert "fatal: giving up" in row["last_failure"]["reason"]
 
 
-def test_logs_shows_the_tail_of_a_server_that_ended(serve: Serve) -> None:
-    daemon = serve({"dies": {"command": scripted(script.stderr("last words\n"), script.exit(3))}})
-    unruly.settle(daemon)
+def test_logs_shows_the_tail_of_a_server_that_ended(daemon: Daemon) -> None:
     with daemon.client() as client:
-        assert client.logs("dies") == "last words"
+        assert client.logs("dies_at_start").endswith("fatal: giving up")

@@ -16,7 +16,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from support import script
-from support.daemon import DEMO, toml
+from support.daemon import DEMO, Daemon, toml
 from treadle_client import BrokerError
 
 from .conftest import Serve, Verb
@@ -154,34 +154,49 @@ def test_an_audit_log_that_cannot_be_written_stops_the_start(serve: Serve) -> No
 # --- metrics ------------------------------------------------------------------------------------------
 
 
-def test_metrics_tells_calls_by_server_tool_and_outcome(serve: Serve, typed: Verb) -> None:
-    daemon = serve({"demo": DEMO_SERVER})
+@pytest.fixture(scope="module")
+def port() -> int:
+    """A port on the loopback that is free."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        number: int = free.getsockname()[1]
+        return number
+
+
+@pytest.fixture(scope="module")
+def counting(serve_module: Serve, port: int) -> Daemon:
+    """A daemon that counts, with a server for each test that calls one."""
+    servers = dict.fromkeys(("counted", "guessed", "shown"), DEMO_SERVER)
+    missing = {"command": ["treadle-no-such-program"]}
+    daemon = serve_module({**servers, "missing": missing}, options=["--metrics-port", str(port)])
     daemon.wait_ready()
-    with daemon.client() as broker:
+    return daemon
+
+
+def test_metrics_tells_calls_by_server_tool_and_outcome(counting: Daemon, typed: Verb) -> None:
+    with counting.client() as broker:
         for _ in range(3):
-            broker.call("demo", "echo", {"text": "x"})
-        broker.call("demo", "fail")
-    done = typed(daemon, "metrics")
+            broker.call("counted", "echo", {"text": "x"})
+        broker.call("counted", "fail")
+    done = typed(counting, "metrics")
     assert (done.code, done.err) == (0, "")
     samples = _samples(done.out)
-    assert samples["treadle_calls_total{outcome=ok,server=demo,tool=echo}"] == 3
-    assert samples["treadle_calls_total{outcome=tool_error,server=demo,tool=fail}"] == 1
-    assert samples["treadle_call_duration_seconds_count{server=demo}"] == 4
-    assert samples["treadle_server_state{server=demo,treadle_server_state=ready}"] == 1
-    assert samples["treadle_server_processes{server=demo}"] == 1
-    assert samples["treadle_server_resident_bytes{server=demo}"] > 2**20
+    assert samples["treadle_calls_total{outcome=ok,server=counted,tool=echo}"] == 3
+    assert samples["treadle_calls_total{outcome=tool_error,server=counted,tool=fail}"] == 1
+    assert samples["treadle_call_duration_seconds_count{server=counted}"] == 4
+    assert samples["treadle_server_state{server=counted,treadle_server_state=ready}"] == 1
+    assert samples["treadle_server_processes{server=counted}"] == 1
+    assert samples["treadle_server_resident_bytes{server=counted}"] > 2**20
 
 
-def test_names_of_tools_that_callers_make_up_are_no_labels(serve: Serve, typed: Verb) -> None:
-    daemon = serve({"demo": DEMO_SERVER})
-    daemon.wait_ready()
-    with daemon.client() as broker:
+def test_names_of_tools_that_callers_make_up_are_no_labels(counting: Daemon, typed: Verb) -> None:
+    with counting.client() as broker:
         for number in range(20):
             with pytest.raises(BrokerError):
-                broker.call("demo", f"made_up_{number}")
-    text = typed(daemon, "metrics").out
+                broker.call("guessed", f"made_up_{number}")
+    text = typed(counting, "metrics").out
     assert "made_up" not in text
-    assert _samples(text)["treadle_calls_total{outcome=failed,server=demo,tool=(other)}"] == 20
+    assert _samples(text)["treadle_calls_total{outcome=failed,server=guessed,tool=(other)}"] == 20
 
 
 def test_counters_survive_a_reload_that_replaces_the_server(serve: Serve, typed: Verb) -> None:
@@ -207,33 +222,22 @@ def test_restarts_are_counted(serve: Serve, typed: Verb) -> None:
     assert samples["treadle_server_generation{server=demo}"] == 2
 
 
-def test_what_is_turned_away_is_counted(serve: Serve, typed: Verb) -> None:
-    daemon = serve(
-        {"demo": {**DEMO_SERVER, "max_in_flight": 1}, "missing": {"command": ["treadle-no-such-program"]}}
-    )
-    daemon.wait_ready()
-    with daemon.client() as broker:
+def test_what_is_turned_away_is_counted(counting: Daemon, typed: Verb) -> None:
+    with counting.client() as broker:
         with pytest.raises(BrokerError):
             broker.call("missing", "x")
-    samples = _samples(typed(daemon, "metrics").out)
+    samples = _samples(typed(counting, "metrics").out)
     assert samples["treadle_server_refusals_total{code=mcp_unavailable,server=missing}"] == 1
 
 
-def test_the_listener_serves_the_same_over_http_on_the_loopback(serve: Serve, typed: Verb) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    daemon = serve({"demo": DEMO_SERVER}, options=["--metrics-port", str(port)])
-    daemon.wait_ready()
-    with daemon.client() as broker:
-        broker.call("demo", "echo", {"text": "x"})
+def test_the_listener_serves_the_same_over_http_on_the_loopback(counting: Daemon, port: int, typed: Verb) -> None:
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"}
     )
     with urllib.request.urlopen(request, timeout=10) as answer:
         text = answer.read().decode()
         assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
-    served, printed = _samples(text), _samples(typed(daemon, "metrics").out)
+    served, printed = _samples(text), _samples(typed(counting, "metrics").out)
     passing = re.compile(r"uptime|connections|cpu|resident")
     assert {key: value for key, value in served.items() if not passing.search(key)} == {
         key: value for key, value in printed.items() if not passing.search(key)
@@ -257,12 +261,10 @@ def test_a_port_that_is_taken_stops_the_start_and_leaves_nothing(serve: Serve) -
 # --- the dashboard ------------------------------------------------------------------------------------
 
 
-def test_the_dashboard_asks_for_metrics_that_there_are(serve: Serve, typed: Verb) -> None:
-    daemon = serve({"demo": DEMO_SERVER})
-    daemon.wait_ready()
-    with daemon.client() as broker:
-        broker.call("demo", "echo", {"text": "x"})
-    text = typed(daemon, "metrics").out
+def test_the_dashboard_asks_for_metrics_that_there_are(counting: Daemon, typed: Verb) -> None:
+    with counting.client() as broker:
+        broker.call("shown", "echo", {"text": "x"})
+    text = typed(counting, "metrics").out
     names = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if line[0] != "#"}
     declared = set(re.findall(r"# TYPE (\S+) counter", text))
     dashboard = json.loads((Path(__file__).parents[2] / "config" / "grafana-dashboard.json").read_text())
