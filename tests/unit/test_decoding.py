@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,20 @@ from treadle.decoding import MOST_CONTAINERS, Decoder, has_too_many_containers, 
 from treadle.listener import Complaints
 from treadle_client import frames
 
-MANY: list[Any] = [[]] * MOST_CONTAINERS
+FEW = 1000
+MANY: list[Any] = [[]] * FEW
+
+
+@pytest.fixture
+def bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound that is quick to reach."""
+    monkeypatch.setattr("treadle.decoding.has_too_many_containers", partial(has_too_many_containers, most=FEW))
+
+
+def test_a_frame_may_hold_a_million_containers() -> None:
+    assert MOST_CONTAINERS == 1_000_000
+    assert not has_too_many_containers([[]] * (MOST_CONTAINERS - 1))
+    assert has_too_many_containers([[]] * MOST_CONTAINERS)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +39,7 @@ def test_containers_are_counted_exactly(body: Any, count: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["call", "cap_call"])
+@pytest.mark.usefixtures("bounded")
 def test_a_call_of_too_many_values_fails_in_band(kind: str) -> None:
     inner: dict[str, Any] = {"tool": "t", "arguments": {"a": MANY}}
     body = {"server": "s", **inner} if kind == "call" else {"cap": "mcp.s", "args": inner}
@@ -35,6 +50,7 @@ def test_a_call_of_too_many_values_fails_in_band(kind: str) -> None:
     assert (second.id, reader.fault) == (2, None)
 
 
+@pytest.mark.usefixtures("bounded")
 def test_any_other_frame_of_too_many_values_ends_the_stream_after_those_before_it() -> None:
     reader = frames.FrameReader()
     found = read(reader, frames.encode(1, "list", {}) + frames.encode(2, "status", {"a": MANY}))
