@@ -112,7 +112,10 @@ class Audit:
     def close(self) -> None:
         """Write what is left, within some seconds, and close the file."""
         if self._background.close(_FLUSH_S):
-            os.close(self._file)
+            try:
+                os.close(self._file)
+            except OSError as error:  # some file systems write only now
+                log.error("the audit log %s cannot be closed: %s", self.path, error.strerror)
 
     # --- on the thread ------------------------------------------------------------------------------
 

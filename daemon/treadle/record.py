@@ -11,6 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -86,9 +87,18 @@ class Record:
             self._write()
 
     def remove(self) -> None:
-        """Remove the file, at an orderly end with nothing left; a record that still holds something stays."""
-        if self.empty:
+        """Remove the file, at an orderly end with nothing left; a record that still holds something stays.
+
+        One that cannot be removed is logged.
+        """
+        if not self.empty:
+            return
+        try:
             self.path.unlink(missing_ok=True)
+        except OSError as error:
+            if os.path.lexists(self.path):  # a file system that cannot be written refuses before it looks
+                what = error.strerror or error
+                log.error("cannot remove the custody record %s: %s. Nothing is left to find by it", self.path, what)
 
     def _write(self) -> None:
         own = procfs.read(os.getpid())
@@ -122,7 +132,8 @@ def _replace(path: Path, data: bytes) -> None:
             file.write(data)
         temporary.replace(path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise
 
 

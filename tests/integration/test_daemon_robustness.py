@@ -62,13 +62,64 @@ def test_without_a_state_directory_service_goes_on_and_what_is_missing_is_said(d
     assert "one: runs in /, cannot make /proc/treadle-nowhere/servers/one" in errors[2]
 
 
+def mounting(command: str) -> tuple[str, ...]:
+    """What runs a program in a mount namespace of its own, after ``command`` of the shell; else the test is
+    skipped."""
+    unshare = ("unshare", "--mount", "/bin/sh", "-c", f'{command}; exec "$@"', "sh")
+    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no mount namespace can be made here")
+    return unshare
+
+
+@pytest.fixture
+def frozen_daemon(daemon: Daemon) -> Daemon:
+    """A daemon whose state directory, with the record of an earlier one in it, cannot be written."""
+    daemon.start()
+    daemon.stop(signal.SIGKILL)
+    state = daemon.state / "treadle"
+    assert list(state.glob("record-*"))
+    daemon.program = (*mounting(f"mount --bind -o ro {state} {state}"), *daemon.program)
+    return daemon
+
+
+def test_on_a_read_only_state_directory_the_daemon_serves_and_ends_well(frozen_daemon: Daemon) -> None:
+    serves(frozen_daemon)
+    (record,) = (frozen_daemon.state / "treadle").glob("record-*")
+    assert f"cannot remove the custody record {record}: Read-only file system" in frozen_daemon.log()
+
+
+def test_a_state_directory_that_becomes_read_only_does_not_spoil_the_end(daemon: Daemon) -> None:
+    state = daemon.state / "treadle"
+    state.mkdir(parents=True)
+    daemon.program = (*mounting(f"mount --bind {state} {state}"), *daemon.program)
+    daemon.start()
+    unruly.settle(daemon)
+    remount = ["nsenter", "--mount", "--target", str(daemon.pid), "mount", "-o", "remount,bind,ro", str(state)]
+    subprocess.run(remount, check=True, capture_output=True)
+    with daemon.client() as client:
+        assert client.shutdown()["confirmed"] is True
+    assert daemon.stop() == 0
+    assert "cannot remove the custody record" in daemon.log()
+    assert "Traceback" not in daemon.log()
+
+
+def test_a_wrong_audit_log_is_told_although_the_end_goes_wrong_too(frozen_daemon: Daemon) -> None:
+    audit = frozen_daemon.state / "treadle" / "audit.log"
+    frozen_daemon.config.write_text(toml({"one": SERVER}, {"audit_log": str(audit)}))
+    command = [*frozen_daemon.program, "serve", "--config", str(frozen_daemon.config)]
+    done = subprocess.run(
+        command, env=frozen_daemon.environ, capture_output=True, text=True, timeout=20, check=False
+    )
+    assert done.returncode == 2
+    assert f"{audit} cannot be written: Read-only file system" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_full_disk_costs_the_record_alone(daemon: Daemon, tmp_path: Path) -> None:
     state = tmp_path / "full"
     state.mkdir()
     fill = f"mount -t tmpfs -o size=16k,mode=700 none {state} && head -c 1M /dev/zero >{state}/filler"
-    unshare = ("unshare", "--mount", "/bin/sh", "-c", f'{fill} 2>/dev/null; exec "$@"', "sh")
-    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("no mount namespace can be made here")
+    unshare = mounting(f"{fill} 2>/dev/null")
     daemon.config.write_text(toml({"one": SERVER}, {"state_dir": str(state)}))
     daemon.program = (*unshare, *daemon.program)
     serves(daemon)
