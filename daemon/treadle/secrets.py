@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
@@ -84,6 +85,8 @@ class Redactor:
         forms = {form for value in values if len(value) >= SHORT for form in _forms(value) if len(form) >= SHORT}
         self._forms = tuple(sorted(forms, key=lambda form: (-len(form), form)))
         self._short = re.compile(rf"(?<!\w)(?:{_either(short)})(?!\w)") if short else None
+        self.reach = len(self._forms[0]) if self._forms else 0
+        """Length of the longest form: as much at the end of a cut text may be a secret's beginning."""
         self._heads = re.compile(rf"(?={_either(sorted({form[:SHORT] for form in forms}))})") if forms else None
 
     def __call__(self, text: str) -> str:
@@ -91,11 +94,13 @@ class Redactor:
         spans = sorted(self._spans(text))
         if not spans:
             return text
-        marks = [match.span() for match in re.finditer(re.escape(MARK), text)]
+        marks = [match.start() for match in re.finditer(re.escape(MARK), text)]
         parts: list[str] = []
         end = 0
         for first, last in spans:
-            if any(start <= first and last <= stop for start, stop in marks):
+            # What stands inside of a mark that is there already is no secret. Marks cannot overlap.
+            before = bisect_right(marks, first) - 1
+            if before >= 0 and last <= marks[before] + len(MARK):
                 continue
             if first > end or not parts:
                 parts += [text[end:first], MARK]

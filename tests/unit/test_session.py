@@ -18,6 +18,7 @@ from treadle.errors import (
     CursorRepeated,
     DuplicateTool,
     FieldFault,
+    HandshakeFailed,
     InvalidArgument,
     LineTooLong,
     Malformed,
@@ -678,3 +679,31 @@ def test_a_settled_call_lets_go_of_its_token() -> None:
     del token
     gc.collect()
     assert alive() is None
+
+
+class _Watched:
+    """A redactor that says how much text it was given."""
+
+    reach = 40
+
+    def __init__(self) -> None:
+        self.longest = 0
+
+    def __call__(self, text: str) -> str:
+        self.longest = max(self.longest, len(text))
+        return text.replace("s3cret-s3cret-s3cret-s3cret", "[redacted]")
+
+
+def test_an_error_text_of_any_length_costs_what_is_shown_of_it() -> None:
+    watched = _Watched()
+    session = Session("demo", client_version="1", redact=watched)
+    session.initialize(10.0, timeout_ms=10_000)
+    message = "s3cret-s3cret-s3cret-s3cret" * 100_000
+    line = b'{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"%b","data":["%b"]}}\n'
+    (died,) = session.receive_data(line % (message.encode(), message.encode()))
+    assert isinstance(died, Died)
+    assert isinstance(died.fault, HandshakeFailed)
+    assert isinstance(died.fault.error, ServerError)
+    assert "s3cret" not in died.fault.error.message
+    assert died.fault.error.data is None
+    assert watched.longest < 200_000

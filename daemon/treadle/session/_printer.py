@@ -21,23 +21,33 @@ from treadle.wire.jsonrpc import ErrorResponse
 _NAME_LIMIT: Final = 200
 _ERROR_MESSAGE_LIMIT: Final = 65_536
 _QUOTED_BYTES: Final = 65_536
+_REDACTED_DATA_LIMIT: Final = 65_536
+"""Bytes of an error's data that are searched for secrets text by text; without secrets there is no limit."""
 
 
 class Printer:
     """Redacts, then sanitises, then cuts: half a secret would not be recognised. None redacts nothing."""
 
-    __slots__ = ("_redact",)
+    __slots__ = ("_reach", "_redact")
 
     def __init__(self, redact: Callable[[str], str] | None) -> None:
         self._redact = redact
+        self._reach: int = getattr(redact, "reach", 0)
 
     def redacted(self, text: str) -> str:
         """``text`` without secrets."""
         return text if self._redact is None else self._redact(text)
 
     def text(self, text: str, limit: int = _NAME_LIMIT) -> str:
-        """``text`` on one line, of at most ``limit`` code points."""
-        return cap(sanitise(self.redacted(text)), limit)
+        """``text`` on one line, of at most ``limit`` code points, at a cost that they bound."""
+        if self._redact is None:
+            return cap(sanitise(text[: limit + 1]), limit)
+        window = 2 * limit + 2 * self._reach
+        redacted = self._redact(text[:window])
+        if len(text) > window:
+            # A secret may have been cut at the end of the window, where it is not recognised.
+            redacted = redacted[: max(0, len(redacted) - self._reach)] + ELLIPSIS
+        return cap(sanitise(redacted), limit)
 
     def line(self, line: bytes) -> str:
         """The beginning of an offending line."""
@@ -65,6 +75,11 @@ class Printer:
         data = answer.data
         if data is not None:
             json_to_value(data, at=("data",))
-            if self._redact is not None:
+        message = self.text(answer.message, _ERROR_MESSAGE_LIMIT)
+        if data is not None and self._redact is not None:
+            if len(data) > _REDACTED_DATA_LIMIT:
+                message += f" (its data of {len(data)} bytes is too long to look for secrets in, and was left out)"
+                data = None
+            else:
                 data = redact_json(data, self._redact)
-        return ServerError(answer.code, self.text(answer.message, _ERROR_MESSAGE_LIMIT), data)
+        return ServerError(answer.code, message, data)
