@@ -74,6 +74,8 @@ class Audit:
         self._background: Background[bytes] = Background(
             self._write, name="audit", limit=MOST_WAITING, delay=DELAY_S
         )
+        if self._background.in_place:
+            log.warning("no thread can be started: every call waits until the audit log %s has its line", path)
 
     def note(
         self,

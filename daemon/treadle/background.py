@@ -15,7 +15,8 @@ class Background(Generic[_Item]):
 
     At most ``limit`` items wait; what comes beyond is dropped and counted in :attr:`dropped`. ``delay`` seconds
     pass between the first item and its batch: a busy writer then wakes the thread seldom. ``write`` must not
-    raise.
+    raise. Where no thread can be started (a limit of processes), every item is written as it is put in, which the
+    owner should say: :attr:`in_place`.
     """
 
     def __init__(self, write: Callable[[list[_Item]], None], *, name: str, limit: int, delay: float = 0.0) -> None:
@@ -28,10 +29,17 @@ class Background(Generic[_Item]):
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self.in_place = False
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self.in_place = True
 
     def put(self, item: _Item) -> None:
-        """Hand over one item, from any thread. Never waits and never raises."""
+        """Hand over one item, from any thread. Never raises; never waits, except :attr:`in_place`."""
+        if self.in_place:
+            self._write([item])
+            return
         if len(self._items) >= self._limit:
             self.dropped += 1
             return
@@ -42,6 +50,8 @@ class Background(Generic[_Item]):
 
     def close(self, within: float) -> bool:
         """Write what is left, ``within`` seconds at the most. Returns whether all was written."""
+        if self.in_place:
+            return True
         self._closing.set()
         self._wake.set()
         self._thread.join(within)

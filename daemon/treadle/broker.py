@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -60,6 +61,7 @@ class Broker:
         self._shutdown: asyncio.Task[list[Row]] | None = None
         self._hurry = asyncio.Event()
         self._changing = asyncio.Lock()
+        self._generating = ThreadPoolExecutor(1, "generate")
 
     def _supervise(self, entry: ServerConfig | Refused) -> Supervisor:
         return Supervisor(entry, self._make_client, self.census)
@@ -137,8 +139,14 @@ class Broker:
         from treadle import codegen
 
         tools = codegen.from_result(self.listing(name, schemas=True))
-        # In a thread: a large listing must not hold up the calls of other servers.
-        made = await asyncio.to_thread(codegen.generate, name, tools, target)
+        # In a thread: a large listing must not hold up the calls of other servers. Not the loop's own executor: its
+        # end takes one more thread.
+        try:
+            making = self._generating.submit(codegen.generate, name, tools, target)
+        except RuntimeError:  # no thread can be had
+            made = codegen.generate(name, tools, target)
+        else:
+            made = await asyncio.wrap_future(making)
         return {"module_name": made.module_name, "source": made.source, "surface": made.surface}
 
     def logs(self, name: str, max_bytes: int) -> str:

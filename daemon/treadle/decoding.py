@@ -38,8 +38,13 @@ class Decoder:
         """Have ``reader`` fed with ``data``; nobody else may, until ``done`` hears the frames on the loop."""
         if self._thread is None:
             # A daemon thread: the end of the process does not wait for a frame.
-            self._thread = threading.Thread(target=self._run, name="decode", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="decode", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no thread can be had: rather slow than not at all
+                self._loop.call_soon(done, read(reader, data))
+                return
+            self._thread = thread
         self._jobs.put((reader, data, done))
 
     def close(self) -> None:

@@ -105,9 +105,13 @@ class Log(logging.Handler):
         root.setLevel(level.upper())
         if self not in root.handlers:
             root.addHandler(self)
+            if self._background.in_place:
+                logging.getLogger(__name__).warning(
+                    "no thread can be started: the log is written in place, and whoever reads it slowly slows all"
+                )
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take one record. Never waits."""
+        """Take one record. Never waits, where there is a thread that writes."""
         try:
             self._background.put(self.format(record))
         except Exception:

@@ -8,7 +8,9 @@ each server at the most, and ``(other)``: what callers make up can never be a la
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import TimeoutError as NoAnswer
 from dataclasses import dataclass, field
@@ -18,6 +20,8 @@ from treadle.states import State
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
+
+log = logging.getLogger(__name__)
 
 Status = Mapping[str, Any]
 
@@ -178,6 +182,10 @@ class Exporter:
             server, thread = self._library.start_http_server(self._port, addr="127.0.0.1", registry=registry)
         except OSError as error:
             raise ListenerRefused(f"cannot listen on 127.0.0.1:{self._port}: {error.strerror}") from None
+        except RuntimeError as error:
+            fix = "allow the daemon's user more processes, or leave --metrics-port out"
+            raise ListenerRefused(f"cannot serve the metrics: {error}; {fix}") from None
+        server.handle_error = _note_failure  # type: ignore[method-assign]
 
         def close() -> None:
             server.shutdown()
@@ -189,6 +197,11 @@ class Exporter:
     def close(self) -> None:
         """Stop listening."""
         self._close()
+
+
+def _note_failure(request: object, client_address: object) -> None:
+    """Instead of the library's traceback: a reader that went away, or no thread for it, is no fault in here."""
+    log.warning("a reader of the metrics was not served: %s", sys.exception())
 
 
 class _Collector:

@@ -98,7 +98,9 @@ class Record:
         except OSError as error:
             if os.path.lexists(self.path):  # a file system that cannot be written refuses before it looks
                 what = error.strerror or error
-                log.error("cannot remove the custody record %s: %s. Nothing is left to find by it", self.path, what)
+                log.error(
+                    "cannot remove the custody record %s: %s. Nothing is left to find by it", self.path, what
+                )
 
     def _write(self) -> None:
         own = procfs.read(os.getpid())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -136,6 +137,40 @@ def test_without_a_guard_service_goes_on_and_what_is_missing_is_said(daemon: Dae
     serves(daemon)
     (error,) = [line for line in daemon.log().splitlines() if " ERROR " in line]
     assert "no guard runs: Resource temporarily unavailable" in error
+
+
+NO_THREADS = patched(
+    "import threading\n"
+    'def start(self): raise RuntimeError("can\'t start new thread")\n'
+    "threading.Thread.start = start"
+)
+
+
+def test_without_threads_the_daemon_does_all_its_work_on_the_loop(daemon: Daemon, tmp_path: Path) -> None:
+    audit = tmp_path / "audit.log"
+    daemon.config.write_text(toml({"one": SERVER}, {"audit_log": str(audit)}))
+    daemon.program = NO_THREADS
+    daemon.start()
+    with daemon.client() as client:
+        large = "x" * 300_000
+        assert client.call("one", "echo", {"text": large}).text == large
+        assert "echo" in client.generate("one", "python")["source"]
+    assert len(audit.read_text().splitlines()) == 1
+    assert daemon.stop() == 0
+    assert "Traceback" not in daemon.log()
+    assert daemon.log().count("no thread can be started") == 2
+
+
+def test_without_threads_the_metrics_are_refused_in_one_line(daemon: Daemon) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    command = [*NO_THREADS, "serve", "--config", str(daemon.config), "--metrics-port", port]
+    done = subprocess.run(command, env=daemon.environ, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 2
+    assert "cannot serve the metrics: can't start new thread" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert daemon.leftovers() == []
 
 
 @pytest.mark.parametrize(

@@ -121,3 +121,29 @@ def test_what_was_lost_is_told(root: logging.Logger) -> None:
     root.info("heard again")
     log.close()
     assert stream.getvalue().endswith("(3 lines of the log were lost: nobody read it)\n")
+
+
+@pytest.fixture
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which no further thread can be started."""
+
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+
+
+def test_without_a_thread_the_log_is_written_in_place_and_says_so_once(
+    root: logging.Logger, no_threads: None
+) -> None:
+    stream = io.StringIO()
+    log = Log(stream, {})
+    log.configure("info", "text")
+    log.configure("info", "text")
+    root.info("first")
+    assert stream.getvalue().endswith("first\n")
+    root.info("second")
+    log.close()
+    told, first, second = stream.getvalue().splitlines()
+    assert "no thread can be started: the log is written in place" in told
+    assert (first.split()[-1], second.split()[-1]) == ("first", "second")

@@ -31,8 +31,12 @@ class Elapsed:
             from threading import Event, Thread
 
             self._done = Event()
-            self._thread = Thread(target=self._show, args=(self._done,), daemon=True)
-            self._thread.start()
+            thread = Thread(target=self._show, args=(self._done,), daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return  # no thread can be had: the request matters, its clock does not
+            self._thread = thread
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
