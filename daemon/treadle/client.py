@@ -184,11 +184,19 @@ class Client:
     # --- requests ---------------------------------------------------------------------------------
 
     def call(
-        self, waiter: Waiter, tool: str, arguments: bytes, *, timeout_ms: int, content: Content = "text"
+        self,
+        waiter: Waiter,
+        tool: str,
+        arguments: bytes,
+        *,
+        timeout_ms: int,
+        content: Content = "text",
+        deadline: float | None = None,
     ) -> None:
         """Send one ``tools/call``; ``waiter`` is settled exactly once, by ``timeout_ms`` from now at the latest.
 
-        ``arguments`` is one JSON object in UTF-8. A client that does not serve settles the waiter at once.
+        ``arguments`` is one JSON object in UTF-8. ``deadline`` is the loop's time at which that ends, if the
+        caller has worked it out already. A client that does not serve settles the waiter at once.
         """
         if self._fault is not None or self.phase is not Phase.SERVING:
             waiter.request_id = 0
@@ -199,7 +207,8 @@ class Client:
             where = f"server {self.server} does not read its input;"
             self._settle(waiter, Overloaded("unsent_bytes", LIMIT, where))
             return
-        deadline = self._loop.time() + timeout_ms / 1000
+        if deadline is None:
+            deadline = self._loop.time() + timeout_ms / 1000
         try:
             waiter.request_id = self._session.call(
                 tool, arguments, deadline, waiter, timeout_ms=timeout_ms, content=content
@@ -280,7 +289,10 @@ class Client:
     # --- events -----------------------------------------------------------------------------------
 
     def _handle(self, events: list[Event]) -> None:
-        dead = next((event.fault for event in events if type(event) is Died), None) if events else None
+        if not events:
+            return
+        last = events[-1]
+        dead = last.fault if type(last) is Died else None
         if dead is not None:
             self._latch(dead)
         for event in events:

@@ -152,14 +152,21 @@ class Connection(FrameStream):
     # --- calls ------------------------------------------------------------------------------------
 
     def _call(self, frame: frames.Frame) -> None:
-        refusal = self._not_admitted(frame.id)
+        limits, live = self._broker.config.broker, self._live
+        refusal: Fault | None = None
+        if (
+            frame.id in live
+            or len(live) >= limits.max_in_flight_per_connection
+            or self.listener.in_flight >= limits.max_in_flight
+        ):
+            refusal = self._not_admitted(frame.id)
         if refusal is None:
             try:
                 server, arguments, call = calls.read(frame, self, self._broker)
             except Fault as fault:
                 refusal = fault
             else:
-                self._live[frame.id] = call
+                live[frame.id] = call
                 self.listener.in_flight += 1
                 self._broker.call(server, arguments, call, plain=True)
                 return
@@ -177,7 +184,8 @@ class Connection(FrameStream):
         if self._live.pop(call.frame_id, None) is None:
             return False
         self.listener.in_flight -= 1
-        self.let_go_if_idle()
+        if self._eof or self.listener.handing_over:
+            self.let_go_if_idle()
         return True
 
     # --- other requests ---------------------------------------------------------------------------

@@ -384,7 +384,14 @@ class Supervisor:
             assert self.client is not None
             if self._in_flight < self.config.max_in_flight:
                 self._in_flight += 1
-                self.client.call(call, call.tool, call.arguments, timeout_ms=call.timeout_ms, content=call.content)
+                self.client.call(
+                    call,
+                    call.tool,
+                    call.arguments,
+                    timeout_ms=call.timeout_ms,
+                    content=call.content,
+                    deadline=call.deadline,
+                )
             else:
                 self._admit(call)
         elif self.state is State.STARTING or (self.state is State.PREPARED and self.config is not None):
