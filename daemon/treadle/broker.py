@@ -139,7 +139,7 @@ class Broker:
         from treadle import codegen
 
         tools = codegen.from_result(self.listing(name, schemas=True))
-        # In a thread: a large listing must not hold up the calls of other servers. Not the loop's own executor: its
+        # In a thread: a large listing must not hold up other calls. Not the loop's own executor: its
         # end takes one more thread.
         try:
             making = self._generating.submit(codegen.generate, name, tools, target)

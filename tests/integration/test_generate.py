@@ -103,6 +103,13 @@ def test_check_tells_a_module_that_still_fits_from_one_that_does_not(
     assert changed.code == 1
     assert 'added "sing"' in changed.out
     assert 'removed "echo"' in changed.out
+    path.write_text(path.read_text().replace("echo", "ecco"))
+    edited = typed(daemon, "generate", "demo", "--check", str(path))
+    assert edited.code == 1
+    assert "the listing is the same, but the text is not what is generated from it" in edited.out
+    as_json = json.loads(typed(daemon, "generate", "demo", "--check", str(path), "--json").out)
+    assert as_json["same"] is False
+    assert "edited by hand" in as_json["reason"]
 
 
 def test_check_says_when_it_cannot_tell(daemon: Daemon, typed: Verb, tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def check(server: str, file: str, from_json: str | None, options: Options) -> in
     except SystemExit:
         # The daemon or its server does not answer, which was told: nothing is known of the module.
         return CANNOT_TELL
-    found = drift.compare(text, tools)
+    found = drift.compare(text, server, tools)
     if options.as_json:
         output.print_json(_drift_body(found))
     elif not (options.quiet and isinstance(found, drift.Same)):
@@ -173,6 +173,8 @@ def _drift_body(found: drift.Drift) -> dict[str, Any]:
         return {"same": True}
     if isinstance(found, drift.CannotTell):
         return {"same": None, "reason": found.reason}
+    if isinstance(found, drift.Altered):
+        return {"same": False, "reason": drift.report(found), "added": [], "removed": [], "changed": []}
     changes = {"added": found.added, "removed": found.removed, "changed": found.changed}
     return {"same": False} | {
         key: [{"tool": one.tool, "old": one.old, "new": one.new} for one in ones] for key, ones in changes.items()

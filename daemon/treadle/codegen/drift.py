@@ -18,7 +18,12 @@ from .text import quoted
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """The module was made from this very listing."""
+    """The module is, to the letter, what is generated from this very listing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Altered:
+    """The module names this very listing, but is not what is generated from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ class CannotTell:
     reason: str
 
 
-Drift = Same | Changed | CannotTell
+Drift = Same | Altered | Changed | CannotTell
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +97,24 @@ _ESCAPE = re.compile(r"\\u\{([0-9a-f]{1,6})\}|\\(.)")
 _TYPE_NAME = re.compile(r"\b[A-Z]\w*\b")
 
 
-def compare(module_text: str, listing: Sequence[ListedTool]) -> Drift:
-    """How the listing from which ``module_text`` was generated (any target) differs from ``listing``. Total."""
+def compare(module_text: str, server: str, listing: Sequence[ListedTool]) -> Drift:
+    """How ``module_text`` (any target) differs from what is generated from the ``listing`` of ``server`` now.
+
+    Its lines end with a line feed. Total.
+    """
     found = _DIGEST.findall(module_text.partition("\nimport ")[0])
     kind = _target(module_text)
     if kind is None or not found:
         return CannotTell(
             "this is no module that was generated here: its header does not carry a listing's SHA-256"
         )
-    if found[0] == digest(listing):
-        return Same()
     read, generate = kind
+    if found[0] == digest(listing):
+        try:
+            made = (generate(_Module(server, {}, asynchronous), listing) for asynchronous in (False, True))
+            return Same() if module_text in made else Altered()
+        except GenerationRefused as refusal:
+            return CannotTell(f"the listing is the same, but gives no module any more: {explain(refusal)}")
     try:
         old = read(module_text)
         new = read(generate(old, listing))
@@ -118,6 +130,11 @@ def report(drift: Drift) -> str:
     match drift:
         case Same():
             return "unchanged"
+        case Altered():
+            return (
+                "the listing is the same, but the text is not what is generated from it: edited by hand, for "
+                "another server, or made by another version; generate it again"
+            )
         case CannotTell(reason):
             return reason
     lines = [f"added {quoted(change.tool)}: {change.new}" for change in drift.added]
