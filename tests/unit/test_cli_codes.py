@@ -49,7 +49,7 @@ def test_each_way_to_fail_has_its_code(error: Any, code: int) -> None:
 
 
 def test_every_code_is_explained() -> None:
-    assert list(codes.MEANINGS) == list(range(9))
+    assert list(codes.MEANINGS) == [*range(9), codes.OUTPUT_LOST, codes.INTERRUPTED]
 
 
 def _saying(kind: str, value: Any) -> Callable[[FakeConnection, Frame], None]:

@@ -25,6 +25,10 @@ TIMED_OUT: Final = 5
 REFUSED: Final = 6
 MALFORMED: Final = 7
 UNCONFIRMED: Final = 8
+OUTPUT_LOST: Final = 74
+"""``EX_IOERR`` of sysexits(3)."""
+INTERRUPTED: Final = 130
+"""As a shell tells the end by SIGINT."""
 
 MEANINGS: Final = {
     OK: "done",
@@ -36,6 +40,8 @@ MEANINGS: Final = {
     REFUSED: "the daemon refused: denied, overloaded, shutting down, cancelled, too large",
     MALFORMED: "the answer is not what was promised",
     UNCONFIRMED: "the end of a server could not be confirmed",
+    OUTPUT_LOST: "standard output could not be written; what was asked for may have been done",
+    INTERRUPTED: "interrupted; `top` and `status --watch` on a terminal end with 0",
 }
 
 _OF: Final[dict[type[BrokerError], int]] = {

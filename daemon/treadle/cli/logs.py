@@ -34,27 +34,43 @@ def command(options: Options, server: str, follow: bool, lines: int | None) -> i
     treadle logs demo -f
     """
     with Connected(options) as broker:
-        seen = broker.logs(server, _MOST_BYTES).splitlines()
+        mark, seen = _tail(broker, server)
         first = seen if lines is None else seen[len(seen) - min(lines, len(seen)) :]
         if not follow:
             _show(server, first, options)
             return OK
         _show_each(server, first, options)
-        _follow(broker, server, seen, options)
+        _follow(broker, server, mark, seen, options)
     return OK
 
 
-def _follow(broker: Client, server: str, seen: list[str], options: Options) -> None:
-    """Until it is interrupted or the daemon ends."""
-    heard = -1
-    while True:
-        row = broker.status(server)["servers"][0]
-        if row["stderr_bytes"] != heard:
-            heard = row["stderr_bytes"]
-            now = broker.logs(server, _MOST_BYTES).splitlines()
-            _show_each(server, added(seen, now), options)
+_Mark = tuple[int, int]  # which incarnation, and how many bytes it had written
+
+
+def _follow(broker: Client, server: str, mark: _Mark, seen: list[str], options: Options) -> None:
+    """Until it is interrupted, the daemon ends or nobody reads any more."""
+    while not output.reader_gone():
+        if _mark(broker, server) != mark:
+            before = mark[0]
+            mark, now = _tail(broker, server)
+            # Another incarnation's text is all new, however much it looks like that of the one before.
+            _show_each(server, added(seen, now) if mark[0] == before else now, options)
             seen = now
         time.sleep(_POLL_S)
+
+
+def _mark(broker: Client, server: str) -> _Mark:
+    row = broker.status(server)["servers"][0]
+    return row["generation"], row["stderr_bytes"]
+
+
+def _tail(broker: Client, server: str) -> tuple[_Mark, list[str]]:
+    """The lines of one incarnation, and a mark from before them: what comes after it will be seen to be new."""
+    while True:
+        mark = _mark(broker, server)
+        lines = broker.logs(server, _MOST_BYTES).splitlines()
+        if _mark(broker, server)[0] == mark[0]:
+            return mark, lines
 
 
 def added(before: list[str], after: list[str]) -> list[str]:

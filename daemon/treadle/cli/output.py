@@ -45,11 +45,22 @@ def line(text: str = "") -> None:
     sys.stdout.write(f"{text}\n")
 
 
+def reader_gone() -> bool:
+    """Whether nobody reads standard output any more: its pipe has no reader, its terminal was closed."""
+    import select
+
+    poll = select.poll()
+    poll.register(sys.stdout, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
 def note(text: str) -> None:
     """One line on standard error."""
-    sys.stdout.flush()
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    try:
+        sys.stdout.flush()
+    finally:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
 
 
 def problem(text: str) -> None:

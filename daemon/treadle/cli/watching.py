@@ -8,6 +8,7 @@ import time
 from typing import Any, Final
 
 from treadle.cli import output, statusview
+from treadle.cli.codes import OK
 from treadle.cli.connection import Connected, fail
 from treadle.cli.options import Options
 from treadle_client import BrokerError, Client
@@ -41,7 +42,7 @@ def _changes(server: str | None, options: Options) -> int:
     """One line for each server at first, then one for each change of a state or its reason."""
     known: dict[str, tuple[str, str]] = {}
     with Connected(options) as broker:
-        while True:
+        while not output.reader_gone():
             for row in broker.status(server)["servers"]:
                 seen = (row["state"], row.get("reason", ""))
                 if known.get(row["name"]) != seen:
@@ -49,6 +50,7 @@ def _changes(server: str | None, options: Options) -> int:
                     _show(row, options)
             sys.stdout.flush()
             time.sleep(_INTERVAL_S)
+    return OK
 
 
 def _show(row: dict[str, Any], options: Options) -> None:
