@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import signal
 import stat
@@ -15,6 +16,7 @@ import pytest
 
 from support.receivers import ENVIRONMENT, Recorder, Workshop, alive, gone, workshop
 from treadle.errors import ChannelClosed, TransportFailed
+from treadle.pipes import OutputPipe
 from treadle.process import ChildProcess, Launch
 from treadle.transport import KILL_NOW, Ladder
 
@@ -128,11 +130,24 @@ print("all", flush=True)
     assert len(receiver.data) == (8 << 20) + 4
 
 
-async def test_long_output_is_read_in_growing_chunks_and_short_output_in_small_ones(shop: Workshop) -> None:
-    _, receiver = await shop.python("import sys; sys.stdout.buffer.write(b'x' * (8 << 20))")
-    await receiver.until_closed()
-    assert len(receiver.data) == 8 << 20
-    assert receiver.chunks < (8 << 20) / 65536
+@pytest.mark.parametrize(
+    ("line", "sizes"),
+    [(b"x" * (480 << 10), [32, 64, 128, 256]), (b"x\n" * (80 << 10), [32] * 5)],
+    ids=["long", "short"],
+)
+async def test_a_long_line_is_read_in_growing_chunks_and_short_ones_in_small_ones(
+    line: bytes, sizes: list[int]
+) -> None:
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 1 << 20)
+    assert os.write(writing, line) == len(line)
+    os.close(writing)
+    os.set_blocking(reading, False)
+    chunks: list[bytes] = []
+    ended = asyncio.get_running_loop().create_future()
+    OutputPipe(asyncio.get_running_loop(), reading, chunks.append, ended.set_result)
+    assert await asyncio.wait_for(ended, 10) is None
+    assert [len(chunk) >> 10 for chunk in chunks] == sizes
 
 
 async def test_a_server_that_never_reads_takes_what_the_pipe_holds_and_blocks_nobody(shop: Workshop) -> None:
