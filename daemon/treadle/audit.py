@@ -6,6 +6,7 @@ The loop makes the lines; a thread writes them, in batches. The values of argume
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import time
@@ -32,6 +33,7 @@ MOST_ARGUMENT_BYTES: Final = 64 * 1024
 """Longer arguments are not written: the line tells their size instead."""
 _NAME_LIMIT: Final = 200
 _FLUSH_S: Final = 5.0
+_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 _encode = msgspec.json.Encoder().encode
 
@@ -122,8 +124,7 @@ class Audit:
     # --- on the thread ------------------------------------------------------------------------------
 
     def _open(self) -> int:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        return os.open(self.path, flags, 0o600)
+        return os.open(self.path, _FLAGS | os.O_CREAT, 0o600)
 
     def _write(self, batch: list[bytes]) -> None:
         data = b"".join(batch)
@@ -172,6 +173,29 @@ def open_audit(config: Config) -> Audit | None:
     try:
         return Audit(broker.audit_log, arguments=broker.audit_arguments)
     except OSError as error:
-        what = f"{broker.audit_log} cannot be written: {error.strerror}"
-        fix = "make its directory, and let the daemon's user write there"
-        raise ConfigError((Problem(config.file, 0, 0, "[broker] audit_log", what, fix),)) from None
+        raise _refused(config, error) from None
+
+
+def require_audit(config: Config) -> None:
+    """Raise the :class:`ConfigError` that :func:`open_audit` would; nothing is made."""
+    path = config.broker.audit_log
+    if path is None:
+        return
+    folder = os.path.dirname(path) or "."
+    try:
+        if os.path.lexists(path):
+            os.close(os.open(path, _FLAGS | os.O_NONBLOCK))
+        else:
+            os.stat(f"{folder}/")
+            if os.statvfs(folder).f_flag & os.ST_RDONLY:
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise _refused(config, error) from None
+
+
+def _refused(config: Config, error: OSError) -> ConfigError:
+    what = f"{config.broker.audit_log} cannot be written: {error.strerror}"
+    fix = "make its directory, and let the daemon's user write there"
+    return ConfigError((Problem(config.file, 0, 0, "[broker] audit_log", what, fix),))

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import logging
 import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 GUARD_PAUSE_S: Final = 1.0
 """Between the end of a guard and the start of another one."""
 
+_A_FILE: Final = "it, or a directory above it, is a file"
+
 
 def secure_state_dir(path: Path, file: str) -> None:
     """Make the state directory; one that cannot be made is logged.
@@ -28,19 +31,35 @@ def secure_state_dir(path: Path, file: str) -> None:
     Raises :class:`ConfigError`, which names the configuration ``file``, for one that must not be used: whoever can
     write there says which processes the next start ends.
     """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        pass  # refused below
+    except OSError as error:
+        log.error("cannot make the state directory %s: %s", path, error.strerror or error)
+        return
+    require_safe(path, file)
+
+
+def require_safe(path: Path, file: str) -> None:
+    """Raise :class:`ConfigError` for a state directory that must not be used; nothing is made, and none is fine."""
 
     def refused(what: str, fix: str) -> ConfigError:
         text = f"the state directory {path} cannot be used: {what}"
         return ConfigError((Problem(file, 0, 0, "[broker] state_dir", text, fix),))
 
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = path.stat()
-    except (FileExistsError, NotADirectoryError):
-        raise refused("it, or a directory above it, is a file", "name a directory") from None
+    except FileNotFoundError:
+        if not os.path.lexists(path):
+            return
+        raise refused("it is a symbolic link to nothing", "name a directory") from None
+    except NotADirectoryError:
+        raise refused(_A_FILE, "name a directory") from None
     except OSError as error:
-        log.error("cannot make the state directory %s: %s", path, error.strerror or error)
-        return
+        raise refused(error.strerror or str(error), "name one that the daemon's user can reach") from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise refused(_A_FILE, "name a directory")
     if found.st_uid not in (0, os.geteuid()):
         raise refused(f"it belongs to another account (uid {found.st_uid})", "name one of the daemon's own")
     if found.st_mode & 0o022:

@@ -87,20 +87,12 @@ def claim(path: str, *, others: bool = False) -> OwnedSocket:
     that is no socket, a socket of another owner, and a path that another daemon holds.
     """
     path = os.path.abspath(path)
-    size = len(os.fsencode(path))
-    if size > PATH_LIMIT:
-        raise SocketRefused(
-            path, f"the path has {size} bytes, a Unix socket takes {PATH_LIMIT}; choose a shorter one"
-        )
-    directory = os.path.dirname(path)
+    _require_short(path)
     try:
-        _make(directory, 0o711 if others else 0o700)
-        for above in _above(path):
-            problem = _unsafe(above, is_own=above in (directory, os.path.realpath(directory)))
-            if problem is not None:
-                raise SocketRefused(path, problem)
+        _make(os.path.dirname(path), 0o711 if others else 0o700)
+        _require_safe(path, path)
     except OSError as error:
-        raise SocketRefused(path, f"its directory cannot be used: {error.strerror}: {error.filename}") from None
+        raise _no_directory(path, error) from None
     lock = _lock(path)
     try:
         _clear(path)
@@ -110,6 +102,44 @@ def claim(path: str, *, others: bool = False) -> OwnedSocket:
         raise
     found = os.lstat(path)
     return OwnedSocket(path, sock, lock, (found.st_dev, found.st_ino))
+
+
+def require_claimable(path: str) -> None:
+    """Raise the :class:`SocketRefused` that :func:`claim` would; nothing is made or taken.
+
+    Who holds the path now is not asked.
+    """
+    path = os.path.abspath(path)
+    _require_short(path)
+    try:
+        there = path
+        while not os.path.lexists(os.path.dirname(there)):
+            there = os.path.dirname(there)  # it would be made
+        _require_safe(path, there)
+        _require_own_socket(path)
+    except OSError as error:
+        raise _no_directory(path, error) from None
+
+
+def _require_short(path: str) -> None:
+    size = len(os.fsencode(path))
+    if size > PATH_LIMIT:
+        raise SocketRefused(
+            path, f"the path has {size} bytes, a Unix socket takes {PATH_LIMIT}; choose a shorter one"
+        )
+
+
+def _require_safe(path: str, there: str) -> None:
+    """That nobody else could replace the socket ``path``, as far as what leads to it is ``there``."""
+    directory = os.path.dirname(path)
+    for above in _above(there):
+        problem = _unsafe(above, is_own=above in (directory, os.path.realpath(directory)))
+        if problem is not None:
+            raise SocketRefused(path, problem)
+
+
+def _no_directory(path: str, error: OSError) -> SocketRefused:
+    return SocketRefused(path, f"its directory cannot be used: {error.strerror}: {error.filename}")
 
 
 def closed_at(path: str) -> str | None:
@@ -194,12 +224,12 @@ def _holder(lock: int) -> str:
     return "another daemon"
 
 
-def _clear(path: str) -> None:
-    """Remove a stale socket. We hold the lock, so no daemon of ours is behind it."""
+def _require_own_socket(path: str) -> bool:
+    """Whether anything is at ``path``. Raises :class:`SocketRefused` for what is not ours to take."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
-        return
+        return False
     if not stat.S_ISSOCK(found.st_mode):
         kind = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a directory"}.get(
             stat.S_IFMT(found.st_mode), "a file"
@@ -207,6 +237,13 @@ def _clear(path: str) -> None:
         raise SocketRefused(path, f"{kind} is there, not a socket; remove it or choose another path")
     if found.st_uid not in (0, os.geteuid()):
         raise SocketRefused(path, f"the socket there belongs to uid {found.st_uid}")
+    return True
+
+
+def _clear(path: str) -> None:
+    """Remove a stale socket. We hold the lock, so no daemon of ours is behind it."""
+    if not _require_own_socket(path):
+        return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
         answer = probe.connect_ex(path)
     if answer in (0, errno.EAGAIN):

@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from treadle.audit import open_audit
 from treadle.cli import app, doctor
 from treadle.cli.diagnosis import Finding, launcher
+from treadle.errors import ConfigError
+from treadle.keeping import secure_state_dir
+from treadle.reload import load
+from treadle.socketfile import SocketRefused, claim
 
 
 def _told(*command: str) -> list[str]:
@@ -129,6 +135,115 @@ def test_every_problem_of_the_file_is_an_error_with_its_fix(
     code, findings = _levels(folder, '[mcp.demo]\ncommand = ["sh"]\nlazzy = true\n', capsys)
     assert code == 2
     assert [finding.fix for finding in findings if ":3" in finding.where] == ["write lazy"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "fix"),
+    [
+        ("open", "other accounts can write to it", "chmod go-w {path}"),
+        ("file", "it, or a directory above it, is a file", "name a directory"),
+        ("below a file", "it, or a directory above it, is a file", "name a directory"),
+        ("link to nothing", "it is a symbolic link to nothing", "name a directory"),
+    ],
+)
+def test_a_state_directory_that_serve_refuses_is_an_error_with_the_same_words(
+    folder: Path, capsys: pytest.CaptureFixture[str], kind: str, what: str, fix: str
+) -> None:
+    path = folder / "kept"
+    if kind == "open":
+        path.mkdir()
+        path.chmod(0o777)
+    elif kind == "link to nothing":
+        path.symlink_to(folder / "nothing")
+    else:
+        path.touch()
+        path = path / "below" if kind == "below a file" else path
+    code, findings = _levels(folder, f'[broker]\nstate_dir = "{path}"\n', capsys)
+    told = [(one.level, one.what, one.fix) for one in findings if one.where == "[broker] state_dir"]
+    assert told == [("error", f"the state directory {path} cannot be used: {what}", fix.format(path=path))]
+    assert code == 2
+    with pytest.raises(ConfigError, match="cannot be used"):
+        secure_state_dir(path, "f")
+
+
+def test_a_state_directory_that_is_to_be_made_is_fine_and_is_not_made(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / "a" / "b"
+    _, findings = _levels(folder, f'[broker]\nstate_dir = "{path}"\n', capsys)
+    assert _at(findings, "[broker] state_dir") == [("ok", f"{path} can be written")]
+    assert not path.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "what", "fix"),
+    [
+        (os.ST_RDONLY, "{path}/state cannot be written: its file system is read-only", "name another directory"),
+        (0, "{path} cannot be written", "chmod u+rwx {path}"),
+    ],
+)
+def test_a_state_directory_that_cannot_be_written_is_told_why(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, flags: int, what: str, fix: str
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=flags))
+    (told,) = doctor.state_directory(str(folder / "state"), "t.toml")
+    assert (told.level, told.what, told.fix) == ("error", what.format(path=folder), fix.format(path=folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("none/a.log", "cannot be written: No such file or directory"),
+        ("treadle.toml/a.log", "cannot be written: Not a directory"),
+        ("state", "cannot be written: Is a directory"),
+        ("link", "cannot be written: Too many levels of symbolic links"),
+    ],
+)
+def test_an_audit_log_that_serve_cannot_open_is_an_error_with_the_same_words(
+    folder: Path, capsys: pytest.CaptureFixture[str], name: str, what: str
+) -> None:
+    (folder / "state").mkdir()
+    (folder / "link").symlink_to(folder / "elsewhere")
+    path = folder / name
+    _, findings = _levels(folder, f'[broker]\naudit_log = "{path}"\n', capsys)
+    assert _at(findings, "[broker] audit_log") == [("error", f"{path} {what}")]
+    with pytest.raises(ConfigError, match=what):
+        open_audit(load(str(folder / "treadle.toml")))
+
+
+def test_an_audit_log_that_can_be_opened_is_fine_and_is_not_made(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / "a.log"
+    _, findings = _levels(folder, f'[broker]\naudit_log = "{path}"\n', capsys)
+    assert _at(findings, "[broker] audit_log") == [("ok", f"{path} can be written")]
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("treadle.toml", "a file is there, not a socket"),
+        ("open/t.sock", "others may write to the directory"),
+        ("treadle.toml/t.sock", "is not a directory"),
+        (f"{'x' * 120}.sock", "a Unix socket takes 107"),
+    ],
+)
+def test_a_socket_that_serve_cannot_have_is_an_error(
+    folder: Path, capsys: pytest.CaptureFixture[str], name: str, reason: str
+) -> None:
+    (folder / "open").mkdir()
+    (folder / "open").chmod(0o777)
+    config = folder / "treadle.toml"
+    config.touch()
+    assert app.run(["doctor", "--config", str(config), "--socket", str(folder / name), "--json"]) == 2
+    findings = json.loads(capsys.readouterr().out)
+    (told,) = [one for one in findings if one["where"] == f"socket {folder / name}"]
+    assert told["level"] == "error"
+    assert reason in told["what"]
+    with pytest.raises(SocketRefused, match=reason):
+        claim(str(folder / name))
 
 
 def test_a_file_that_others_may_write_is_an_error_and_a_secret_in_env_a_warning(

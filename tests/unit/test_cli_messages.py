@@ -30,6 +30,19 @@ def test_check_is_content_with_a_good_file(tmp_path: Path, capsys: pytest.Captur
     assert capsys.readouterr() == (f"{file}: 1 server, nothing is wrong\n", "")
 
 
+def test_check_warns_of_what_is_probably_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "treadle.toml"
+    file.write_text('[mpc.demo]\ncommand = ["x"]\n')
+    assert app.run(["check", str(file)]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{file}: 0 servers, see the warnings\n"
+    assert f"warning: {file}: no server is configured" in err
+    assert f"warning: {file}:1:2: [mpc]: another program's table, it is ignored" in err
+    assert app.run(["check", "--json", str(file)]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert (body["ok"], [warning["line"] for warning in body["warnings"]]) == (True, [0, 1])
+
+
 def test_check_gives_the_problems_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "treadle.toml"
     file.write_text('[mcp.demo]\ncommand = ["x"]\nlazzy = true\n')
@@ -98,4 +111,5 @@ def test_the_help_names_every_verb_and_every_exit_code(capsys: pytest.CaptureFix
     assert app.run(["--help"]) == 0
     text = capsys.readouterr().out
     assert all(f"  {verb} " in text for verb in app.VERBS)
-    assert all(f"  {code}  {meaning[:30]}" in text for code, meaning in MEANINGS.items())
+    told = " ".join(text.split())
+    assert all(f" {code} {meaning} " in f"{told} " for code, meaning in MEANINGS.items())

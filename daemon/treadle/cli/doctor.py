@@ -8,11 +8,13 @@ import stat
 import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Final
 
 import click
 
 import treadle
+from treadle.audit import require_audit
 from treadle.cli import common, output
 from treadle.cli.check import accounts
 from treadle.cli.codes import OK, USAGE
@@ -21,9 +23,11 @@ from treadle.cli.importing import looks_secret
 from treadle.cli.options import Options
 from treadle.config import Config, Refused, ServerConfig, default_state_dir
 from treadle.errors import ConfigError, Fault, Problem, explain
+from treadle.keeping import require_safe
 from treadle.process import Launch
 from treadle.reload import find, load
 from treadle.secrets import build_environment
+from treadle.socketfile import SocketRefused, require_claimable
 from treadle.spawn import check
 from treadle_client import BrokerError, BrokerUnreachable, Client
 
@@ -175,19 +179,40 @@ def secret_file(where: str, path: str) -> Iterator[Finding]:
 
 
 def _directories(config: Config) -> Iterator[Finding]:
+    """What the daemon writes to, looked at with its own checks."""
     broker = config.broker
     state = broker.state_dir or default_state_dir(os.environ, os.getuid())
-    wanted = [("[broker] state_dir", state)]
+    yield from state_directory(state, config.file)
     if broker.audit_log is not None:
-        wanted.append(("[broker] audit_log", os.path.dirname(broker.audit_log) or "."))
-    for where, path in wanted:
-        there = path
-        while not os.path.exists(there):
-            there = os.path.dirname(there) or "."
-        if os.access(there, os.W_OK | os.X_OK):
-            yield fine(where, f"{path} can be written")
+        where = "[broker] audit_log"
+        try:
+            require_audit(config)
+        except ConfigError as error:
+            yield from (bad(where, problem.what, problem.fix) for problem in error.problems)
         else:
-            yield bad(where, f"{there} cannot be written", f"chown {os.getuid()} {there}, or name another")
+            yield fine(where, f"{broker.audit_log} can be written")
+
+
+def state_directory(path: str, file: str) -> Iterator[Finding]:
+    """Whether the daemon could use and write ``path``, or make it; ``file`` is the configuration."""
+    where = "[broker] state_dir"
+    try:
+        require_safe(Path(path), file)
+    except ConfigError as error:
+        yield from (bad(where, problem.what, problem.fix) for problem in error.problems)
+        return
+    there = path
+    while not os.path.exists(there):
+        there = os.path.dirname(there) or "."
+    if os.access(there, os.W_OK | os.X_OK):
+        yield fine(where, f"{path} can be written")
+        return
+    if os.statvfs(there).f_flag & os.ST_RDONLY:
+        yield bad(where, f"{path} cannot be written: its file system is read-only", "name another directory")
+    else:
+        own = os.stat(there).st_uid == os.getuid()
+        fix = f"chmod u+rwx {there}" if own else f"chown {os.getuid()} {there}, or name another directory"
+        yield bad(where, f"{there} cannot be written", fix)
 
 
 def _daemon(options: Options, config: Config | None) -> Iterator[Finding]:
@@ -199,7 +224,12 @@ def _daemon(options: Options, config: Config | None) -> Iterator[Finding]:
         with client:
             status = client.status()
     except BrokerUnreachable as error:
-        yield warn(where, error.reason, "start it: treadle serve, or systemctl start treadle")
+        try:
+            require_claimable(client.path)
+        except SocketRefused as refused:
+            yield bad(where, f"no daemon can listen there: {refused.reason}", "name another with [broker] socket")
+        else:
+            yield warn(where, error.reason, "start it: treadle serve, or systemctl start treadle")
         return
     except BrokerError as error:
         yield bad(where, str(error), "ask who runs it for allow_users or allow_groups")
