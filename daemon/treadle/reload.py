@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from treadle.config import BrokerConfig, Config, Refused, ServerConfig, default_config_paths, parse
 from treadle.errors import ConfigError, Fault, Problem, explain
 from treadle.peers import Access, UnknownAccount
+from treadle.states import State
 
 if TYPE_CHECKING:
     from treadle.broker import Broker
@@ -54,6 +55,8 @@ def load(path: str, *, strict: bool = False) -> Config:
 FIXED: Final = ("socket", "state_dir", "audit_log", "audit_arguments")
 """Keys of ``[broker]`` that hold from the start of the daemon to its end."""
 
+_NOT_RUNNING: Final = frozenset({State.DISABLED, State.REFUSED, State.RETIRED, State.PARKED})
+
 
 def access_of(config: Config) -> Access:
     """Who may connect. Raises :class:`ConfigError` for an account that does not exist."""
@@ -96,15 +99,28 @@ class Reloader:
         async with self._one_at_a_time:
             config = load(self._started.file, strict=True)
             access = access_of(config)
+            self._refuse_no_servers(config)
             self._check_servers(config)
             done: dict[str, Any] = dict(await self._broker.replace(config))
             self._apply(config, access)
             done["needs_restart"] = waiting = changes(self._started.broker, config.broker)
         told = ", ".join(f"{len(done[key])} {key}" for key in ("added", "changed", "removed", "unchanged"))
         log.info("reloaded %s: %s", config.file, told)
+        for warning in config.warnings:
+            log.warning("%s", warning)
         if waiting:
             log.warning("a restart of the daemon is needed for what changed in %s", ", ".join(waiting))
         return done
+
+    def _refuse_no_servers(self, config: Config) -> None:
+        """Many editors empty a file before they write it: that moment must not stop every server."""
+        running = sum(supervisor.state not in _NOT_RUNNING for supervisor in self._broker.servers)
+        if not config.servers and running:
+            count = f"{running} {'server' if running == 1 else 'servers'}"
+            what = f"there is no [mcp.<name>] table, while the daemon serves {count}"
+            fix = "to stop them all, run treadle shutdown, or write enabled = false in their tables"
+            own = Problem(config.file, 0, 0, "", what, fix)
+            raise ConfigError((own, *(warning for warning in config.warnings if warning.line)))
 
     def _check_servers(self, config: Config) -> None:
         running = {supervisor.name: supervisor.config for supervisor in self._broker.servers}

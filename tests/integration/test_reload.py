@@ -112,9 +112,13 @@ def test_sighup_reloads_and_a_bad_file_is_an_error_in_the_log(serve: Serve) -> N
     os.kill(daemon.pid, signal.SIGHUP)
     wait_for_log(daemon, "reloaded ")
     assert list(states(daemon)) == ["demo", "more"]
+    daemon.config.write_text("")  # as some editors leave it for a moment
+    os.kill(daemon.pid, signal.SIGHUP)
+    wait_for_log(daemon, "there is no [mcp.<name>] table, while the daemon serves 2 servers")
     daemon.config.write_text("nonsense")
     os.kill(daemon.pid, signal.SIGHUP)
-    wait_for_log(daemon, "reload refused, nothing was changed")
+    wait_for_log(daemon, "not TOML")
+    assert daemon.log().count("reload refused, nothing was changed") == 2
     assert list(states(daemon)) == ["demo", "more"]
 
 

@@ -172,6 +172,36 @@ def test_other_programs_tables_are_ignored() -> None:
     assert parse(text, "t.toml") == parse(GOOD, "t.toml")
 
 
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "[broker]\n", "mcp = {}\n", "[loom]\nx = 1\n"])
+def test_a_file_without_servers_is_a_warning(text: str) -> None:
+    (warning,) = parse(text, "t.toml").warnings
+    assert "no server is configured: there is no [mcp.<name>] table" in str(warning)
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ('[mpc.b]\ncommand = ["x"]\n', "write [mcp.b]"),
+        ('[mpc.b]\ncomand = ["x"]\n', "write mcp instead of mpc"),
+        ('[MCP.b]\ncommand = ["x"]\n', "write [mcp.b]"),
+        ('[mcpServers.x]\ncommand = "x"\n', "write [mcp.x]"),
+        ('[server.a]\ncommand = ["x"]\n', "write [mcp.a]"),
+        ('[[servers]]\nname = "a"\ncommand = ["x"]\n', "write [mcp.<name>]"),
+        ("[brokr]\nmax_in_flight = 1\n", "write broker instead of brokr"),
+    ],
+)
+@pytest.mark.parametrize("more", ["", GOOD])
+def test_a_table_that_looks_like_one_of_ours_is_a_warning(text: str, fix: str, more: str) -> None:
+    warning = parse(text + more, "t.toml").warnings[-1]
+    assert (warning.line, warning.fix) == (1, f"{fix}, if it is meant for Treadle")
+
+
+def test_another_programs_table_of_commands_is_one_of_ours_only_where_we_have_none() -> None:
+    text = '[tasks.build]\ncommand = ["make"]\n'
+    assert parse(text + GOOD, "t.toml").warnings == ()
+    assert parse(text, "t.toml").warnings[-1].fix.startswith("write [mcp.build]")
+
+
 def test_relative_paths_are_meant_from_the_directory_of_the_file() -> None:
     text = (
         '[broker]\nsocket = "s"\n[mcp.x]\ncommand = ["./a"]\ncwd = "w"\n'

@@ -121,6 +121,30 @@ async def test_a_server_that_would_be_refused_refuses_the_reload(tmp_path: Path)
 
 
 @virtual
+@pytest.mark.parametrize("text", ["", "[server.odd]\ncommand = ['twin']\n"])
+async def test_a_file_without_servers_does_not_stop_those_that_run(tmp_path: Path, text: str) -> None:
+    here = Reloading(tmp_path)
+    await here.broker.settled()
+    with pytest.raises(
+        ConfigError, match=r"there is no \[mcp.<name>\] table, while the daemon serves 1"
+    ) as caught:
+        await here.reload(text)
+    assert "treadle shutdown" in str(caught.value)
+    assert ("write [mcp.odd]" in str(caught.value)) == bool(text)
+    assert (here.names, here.applied) == (["odd"], [])
+    await here.broker.shutdown()
+
+
+@virtual
+async def test_a_file_without_servers_is_taken_where_none_runs(tmp_path: Path) -> None:
+    here = Reloading(tmp_path)
+    await here.broker.settled()
+    await here.reload(GOOD + "enabled = false\n")
+    assert [row["name"] for row in (await here.reload(""))["removed"]] == ["odd"]
+    await here.broker.shutdown()
+
+
+@virtual
 async def test_two_reloads_at_once_come_one_after_the_other(tmp_path: Path) -> None:
     here = Reloading(tmp_path)
     await here.broker.settled()

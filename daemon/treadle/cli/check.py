@@ -21,7 +21,7 @@ from treadle.reload import access_of, find, load
 def command(options: Options, file: str | None, config_path: str | None) -> int:
     """Check the whole configuration, without a daemon; show everything that is wrong, each with its fix.
 
-    The exit code is 2 when anything is wrong.
+    The exit code is 2 when anything is wrong; warnings alone are 0.
 
     \b
     treadle check
@@ -37,11 +37,15 @@ def command(options: Options, file: str | None, config_path: str | None) -> int:
         problems = config.problems + accounts(config)
     except ConfigError as error:
         problems = error.problems
+    warnings = () if config is None else config.warnings
     if options.as_json:
         servers = [] if config is None else [server.name for server in config.servers]
         body = {"file": path, "ok": not problems, "servers": servers, "problems": [_body(one) for one in problems]}
+        body["warnings"] = [_body(one) for one in warnings]
         output.print_json(body)
     else:
+        for warning in warnings:
+            output.note(f"warning: {warning}")
         _show(path, config, problems, options)
     return USAGE if problems else OK
 
@@ -62,7 +66,8 @@ def _show(path: str, config: Config | None, problems: tuple[Problem, ...], optio
         output.note(f"{path}: {len(problems)} {'problem' if len(problems) == 1 else 'problems'}")
     elif config is not None and not options.quiet:
         count = len(config.servers)
-        output.line(f"{path}: {count} {'server' if count == 1 else 'servers'}, nothing is wrong")
+        wrong = "see the warnings" if config.warnings else "nothing is wrong"
+        output.line(f"{path}: {count} {'server' if count == 1 else 'servers'}, {wrong}")
 
 
 def _body(problem: Problem) -> dict[str, object]:

@@ -79,6 +79,10 @@ def _all(config_path: str | None, options: Options) -> Iterator[Finding]:
     if config is not None:
         count = len(config.servers)
         yield fine(config.file, f"it is TOML, and has {count} {'server' if count == 1 else 'servers'}")
+        for warning in config.warnings:
+            yield warn(
+                f"{warning.file}:{warning.line}" if warning.line else warning.file, warning.what, warning.fix
+            )
         yield from file_modes(config)
         for server in config.servers:
             if isinstance(server, Refused):

@@ -60,6 +60,8 @@ async def _serve(
     configure(config)
     for problem in config.problems:
         logging.getLogger("treadle").error("%s", problem)
+    for warning in config.warnings:
+        logging.getLogger("treadle").warning("%s", warning)
     exporter = None if metrics_port is None else Exporter(metrics_port)
 
     def begun(listener: Listener) -> None:

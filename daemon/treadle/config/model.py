@@ -304,11 +304,16 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A usable configuration: ``file`` as it was named, and the servers in the order of the file."""
+    """A usable configuration: ``file`` as it was named, and the servers in the order of the file.
+
+    ``warnings`` are no errors, and probably not what was meant: no server at all, a table that looks like a
+    misspelled ``[mcp.<name>]``. They are no part of what the configuration means, and so not compared.
+    """
 
     file: str
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     servers: tuple[ServerConfig | Refused, ...] = ()
+    warnings: tuple[Problem, ...] = field(default=(), compare=False)
 
     @property
     def problems(self) -> tuple[Problem, ...]:

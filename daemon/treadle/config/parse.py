@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar, get_type_hints
 
@@ -18,6 +19,10 @@ _Table = TypeVar("_Table", ServerConfig, BrokerConfig)
 
 _SERVER: Final = {key.name: key for key in SERVER_KEYS}
 _BROKER: Final = {key.name: key for key in BROKER_KEYS}
+
+_TABLES: Final = ("mcp", "broker")
+_FOR_SERVERS: Final = re.compile("mcp|server", re.IGNORECASE)
+"""What a table of servers is called in the files of other programs."""
 
 _ELSEWHERE: Final = {
     "arguments": "put the arguments into command, after the executable",
@@ -55,10 +60,43 @@ def parse(text: str | bytes, file: str) -> Config:
     servers = _servers(document.get("mcp", {}), source)
     problems += [*(broker if isinstance(broker, list) else []), *(servers if isinstance(servers, list) else [])]
     if isinstance(broker, BrokerConfig) and isinstance(servers, tuple) and not problems:
-        return Config(file, broker, servers)
+        return Config(file, broker, servers, _warnings(document, source))
     if isinstance(servers, tuple):
         problems += Config(file, servers=servers).problems
     raise ConfigError(_in_order(problems))
+
+
+def _warnings(document: Mapping[str, Any], source: Source) -> tuple[Problem, ...]:
+    """What may be no mistake: top-level tables may be another program's, and a file may have no servers yet."""
+    has_servers = bool(document.get("mcp"))
+    found = []
+    if not has_servers:
+        what = "no server is configured: there is no [mcp.<name>] table"
+        found.append(source.problem_at(None, "", what, "write one table [mcp.<name>] for each server"))
+    for name, table in document.items():
+        if name in _TABLES or not isinstance(table, dict | list):
+            continue
+        like, near = nearest(name[:64].lower(), _TABLES)
+        server = _server_in(name, table)
+        if server is not None and (not has_servers or near or _FOR_SERVERS.search(name)):
+            fix = f"write [mcp.{server}], if it is meant for Treadle"
+        elif near and isinstance(table, dict):
+            fix = f"write {like} instead of {key_text(name)}, if it is meant for Treadle"
+        else:
+            continue
+        found.append(source.problem((name,), "another program's table, it is ignored", fix, private=True))
+    return _in_order(found)
+
+
+def _server_in(name: str, table: dict[str, Any] | list[Any]) -> str | None:
+    """What a server's table in the table ``name`` is called; None where nothing in it has a ``command``."""
+    if isinstance(table, list):
+        return "<name>" if any(isinstance(entry, dict) and "command" in entry for entry in table) else None
+    if "command" in table:
+        return key_text(name)
+    return next(
+        (key_text(key) for key, entry in table.items() if isinstance(entry, dict) and "command" in entry), None
+    )
 
 
 def _in_order(problems: list[Problem]) -> tuple[Problem, ...]:
