@@ -18,6 +18,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from support import script
 from support.daemon import DEMO, Daemon, toml
 
 from .conftest import Serve
@@ -152,6 +153,22 @@ def test_serve_shows_a_row_for_each_server_that_came_up_or_did_not(serve: Serve)
         terminal.process.send_signal(signal.SIGTERM)
         terminal.wait_for(r"demo: retired: exited with status 0")
         assert terminal.end() == 0
+
+
+def test_serve_that_is_interrupted_during_the_start_shows_the_evidence_of_every_server(serve: Serve) -> None:
+    daemon = serve({})
+    other = {"TREADLE_SOCKET": f"{daemon.folder}/other.sock"}
+    config = daemon.folder / "other.toml"
+    silent = {"command": script.command([script.on("initialize")]), "handshake_timeout_ms": 60_000}
+    config.write_text(toml({"one": silent, "two": silent, "three": silent}))
+    with on_terminal(daemon, "serve", "--config", str(config), **other) as terminal:
+        terminal.wait_for(r"three +starting")
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.end() == 0
+    for name in ("one", "two", "three"):
+        assert re.search(rf"{name}: retired: exited with status 0", terminal.text)
+        assert re.search(rf"· +{name} +(retired|closing) +stopped by shutdown", terminal.text)
+    assert "✗" not in terminal.text
 
 
 @pytest.mark.parametrize(("environ", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])

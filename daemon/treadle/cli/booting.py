@@ -15,6 +15,7 @@ from rich.text import Text
 from treadle.broker import Broker
 from treadle.cli import screen
 from treadle.cli.output import STATES
+from treadle.errors import Stopped
 from treadle.logs import Log
 from treadle.states import State
 from treadle.supervisor import Supervisor
@@ -36,8 +37,7 @@ async def _show(broker: Broker, log: Log) -> None:
     took: dict[str, float] = {}
     spinners = {server.name: Spinner("dots") for server in broker.servers}
     write = log.show
-    # What a row tells need not be logged above it, too.
-    told_below = _Quiet()
+    told_below = _Quiet(broker)
     log.addFilter(told_below)
 
     def drawn() -> Table:
@@ -65,11 +65,23 @@ def _cells(server: Supervisor, spinner: Spinner | None, took: float | None) -> t
     if server.state is State.STARTING and spinner is not None:
         return spinner, Text(server.name, "bold"), Text(state, STATES[state]), Text("")
     good = server.state is State.READY
-    mark = Text("✓", "green") if good else Text("·" if state in ("prepared", "disabled") else "✗", STATES[state])
+    # Told to stop, or never to be started: that is how it was to be.
+    calm = state in ("prepared", "disabled") or (
+        server.client is not None and isinstance(server.client.fault, Stopped)
+    )
+    style = "dim" if calm else STATES[state]
+    mark = Text("✓", "green") if good else Text("·" if calm else "✗", style)
     detail = f"{len(server.tools)} tools, {took:.1f} s" if good else server.reason or ""
-    return mark, Text(server.name, "bold"), Text(state, STATES[state]), Text(detail)
+    return mark, Text(server.name, "bold"), Text(state, style), Text(detail)
 
 
 class _Quiet(logging.Filter):
+    """What a row tells need not be logged above it, too; the evidence of an end stands in no row."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__()
+        self._broker = broker
+
     def filter(self, record: logging.LogRecord) -> bool:
-        return record.levelno >= logging.WARNING or not hasattr(record, "server")
+        told = record.levelno < logging.WARNING and hasattr(record, "server")
+        return not told or self._broker.draining
