@@ -487,6 +487,11 @@ def explain(fault: Fault) -> str:
             return type(fault).__name__
 
 
+def reason_of(fault: Fault, server: str) -> str:
+    """:func:`explain` for a place that names the ``server`` by itself, such as its row in ``status``."""
+    return explain(fault).removeprefix(f"server {server}: ")
+
+
 def _remedy(variable: str, key: str) -> str:
     """How to give a server the value of ``variable`` that the configuration names with ``key``."""
     if key == "env_files":

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from treadle.config import BrokerConfig, Config, Refused, ServerConfig, default_config_paths, parse
-from treadle.errors import ConfigError, Fault, Problem, explain
+from treadle.errors import ConfigError, Fault, Problem, reason_of
 from treadle.peers import Access, UnknownAccount
 from treadle.states import State
 
@@ -131,7 +131,9 @@ class Reloader:
             try:
                 self._check(entry)
             except Fault as fault:
-                problems.append(Problem(config.file, 0, 0, f"[mcp.{entry.name}]", explain(fault), ""))
+                problems.append(
+                    Problem(config.file, 0, 0, f"[mcp.{entry.name}]", reason_of(fault, entry.name), "")
+                )
         if problems:
             raise ConfigError(tuple(problems))
 

@@ -36,6 +36,7 @@ from treadle.errors import (
     TransportFailed,
     Unavailable,
     explain,
+    reason_of,
 )
 from treadle.evidence import sentence
 from treadle.metering import Meter
@@ -97,7 +98,7 @@ class Supervisor:
         if self.config is None:
             assert isinstance(config, Refused)
             self.state = State.REFUSED
-            self.reason = "; ".join(f"{p.where}: {p.what}" if p.where else p.what for p in config.problems)
+            self.reason = config.reason
             self.policy = None
         else:
             self.policy = RestartPolicy(self.config, jitter)
@@ -116,7 +117,7 @@ class Supervisor:
             self.client = self._make(self.config)
         except Fault as fault:
             self.state = State.REFUSED
-            self.reason = explain(fault)
+            self.reason = reason_of(fault, self.name)
             log.error("%s: refused: %s", self.name, self.reason, extra={"server": self.name})
             return
         self._census.publish(self.client)
@@ -266,7 +267,7 @@ class Supervisor:
         if isinstance(client.fault, Stopped):
             self.reason = client.reason
         else:
-            self._note_failure(client.reason or explain(failure))
+            self._note_failure(client.reason or reason_of(failure, self.name))
         self._end_waiting()
         evidence = await self._proof(client, failure)
         # A fault of the channel is a failure, even of a server that exits 0 right after it.
@@ -284,7 +285,7 @@ class Supervisor:
         try:
             client = self._make(self.config)
         except Fault as fault:
-            self._note_failure(explain(fault))
+            self._note_failure(reason_of(fault, self.name))
             return None
         self._census.publish(client)
         return client
@@ -294,7 +295,7 @@ class Supervisor:
             return self._make_client(config)
         except OSError as error:
             where = f": {error.filename}" if error.filename else ""
-            raise TransportFailed(f"server {self.name} cannot be prepared: {error.strerror}{where}") from None
+            raise TransportFailed(f"it cannot be prepared: {error.strerror}{where}") from None
 
     def _became_ready(self, client: Client) -> None:
         self._follow(Input.STARTED)
@@ -342,9 +343,8 @@ class Supervisor:
         self._follow(Input.UNPROVEN)
         served = client.info is not None
         why = f"{explain(failure)}, and its process is not proven gone"
-        self.reason = explain(
-            RetirementUnconfirmed(self.name, why) if served else CleanupUnconfirmed(self.name, failure)
-        )
+        fault = RetirementUnconfirmed(self.name, why) if served else CleanupUnconfirmed(self.name, failure)
+        self.reason = reason_of(fault, self.name)
         log.error("%s: %s", self.name, self.reason, extra={"server": self.name})
 
     async def _between(self, clean: bool, uptime: float | None) -> None:

@@ -196,6 +196,14 @@ def test_a_table_that_looks_like_one_of_ours_is_a_warning(text: str, fix: str, m
     assert (warning.line, warning.fix) == (1, f"{fix}, if it is meant for Treadle")
 
 
+def test_the_reason_of_a_refused_server_does_not_repeat_its_name() -> None:
+    bad = parse('[mcp.str]\ncommand = 3\nlimits.pids = "x"\n[mcp."odd name"]\ncommand = ["x"]\n', "t.toml").servers
+    reasons = [server.reason for server in bad if isinstance(server, Refused)]
+    assert reasons[0].startswith("command: must be")
+    assert "; limits.pids: must be" in reasons[0]
+    assert reasons[1].startswith('the name "odd name"')
+
+
 def test_another_programs_table_of_commands_is_one_of_ours_only_where_we_have_none() -> None:
     text = '[tasks.build]\ncommand = ["make"]\n'
     assert parse(text + GOOD, "t.toml").warnings == ()

@@ -58,7 +58,7 @@ async def test_a_server_with_errors_in_its_table_is_refused_with_them() -> None:
     house.one.prepare()
     house.one.begin()
     assert (house.one.state, house.clients) == (State.REFUSED, [])
-    assert refused_with(house.one) == "server bad is refused: [mcp.bad] comand: is no key"
+    assert refused_with(house.one) == "server bad is refused: comand: is no key"
     with pytest.raises(Unavailable):
         await house.one.start()
     await house.one.end()
@@ -68,14 +68,16 @@ async def test_a_server_with_errors_in_its_table_is_refused_with_them() -> None:
 async def test_an_environment_that_cannot_be_had_refuses_the_server_before_anything_runs() -> None:
     async with watched(EnvironmentRefused("odd", "KEY", "is not set", "api_key_env")) as house:
         assert (house.one.state, house.opened) == (State.REFUSED, [])
-        assert "KEY" in refused_with(house.one)
+        assert refused_with(house.one).startswith("server odd is refused: KEY (api_key_env) is not set; ")
 
 
 @virtual
 async def test_a_place_on_disk_that_cannot_be_had_refuses_the_server_and_crashes_nothing() -> None:
     async with watched(PermissionError(13, "Permission denied", "/var/lib/x")) as house:
         assert house.one.state is State.REFUSED
-        assert "Permission denied: /var/lib/x" in refused_with(house.one)
+        assert refused_with(house.one) == (
+            "server odd is refused: it cannot be prepared: Permission denied: /var/lib/x"
+        )
 
 
 @virtual
@@ -402,7 +404,7 @@ async def test_a_replacement_starts_on_the_evidence_of_its_predecessor_alone() -
             await house.one.start()
         await asyncio.sleep(3600)
         assert house.one.generation == 1
-        assert "not proven gone" in refused_with(house.one)
+        assert refused_with(house.one).startswith("server odd is unconfirmed: its end cannot be confirmed: ")
         peer.link.die("SIGKILL")
         await house.until(State.READY)
         assert house.one.generation == 2
@@ -413,7 +415,7 @@ async def test_a_failed_start_that_is_not_proven_gone_is_a_cleanup_unconfirmed()
     peer = Deaf()
     async with watched(peer, restart="always", handshake_timeout_ms=100, stop_timeout_ms=100) as house:
         await house.until(State.UNCONFIRMED)
-        assert "start failed (initialize did not finish within 100 ms" in (house.one.reason or "")
+        assert (house.one.reason or "").startswith("start failed (initialize did not finish within 100 ms")
         assert "not proven gone" in (house.one.reason or "")
 
 

@@ -22,7 +22,7 @@ from treadle.cli.diagnosis import Finding, bad, fine, launcher, warn
 from treadle.cli.importing import looks_secret
 from treadle.cli.options import Options
 from treadle.config import Config, Refused, ServerConfig, default_state_dir
-from treadle.errors import ConfigError, Fault, Problem, explain
+from treadle.errors import ConfigError, Fault, Problem, explain, reason_of
 from treadle.keeping import require_safe
 from treadle.process import Launch
 from treadle.reload import find, load
@@ -133,7 +133,7 @@ def _program(where: str, server: ServerConfig) -> Iterator[Finding]:
     try:
         environment = build_environment(server, os.environ, _read).env
     except Fault as fault:
-        what, _, fix = explain(fault).partition("; ")
+        what, _, fix = reason_of(fault, server.name).partition("; ")
         yield bad(where, what, fix)
         environment = {"PATH": os.environ.get("PATH", os.defpath), **server.env}
     launch = Launch(

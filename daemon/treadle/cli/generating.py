@@ -72,6 +72,9 @@ def generate_one(server: str, job: Job, from_json: str | None, options: Options)
     except (BadListing, Fault) as problem:
         output.problem(str(problem))
         return codes.MALFORMED
+    if job.out is None and options.as_json:
+        output.print_json({"module_name": made.module_name, "source": made.source, "surface": made.surface})
+        return codes.OK
     if job.out is None:
         text = made.surface if job.surface else made.source
         output.line(text.removesuffix("\n"))
@@ -88,7 +91,7 @@ def generate_all(job: Job, options: Options) -> int:
         try:
             made.append(_make(name, listing_of(name, None, options), job))
         except (BadListing, Fault) as problem:
-            output.problem(f"{name}: {problem}")
+            output.problem(str(problem))
             failed = True
     code = _write(made, job, options, into_directory=True)
     return code or (codes.MALFORMED if failed else codes.OK)
@@ -110,15 +113,21 @@ def _write(made: Sequence[Generated], job: Job, options: Options, *, into_direct
         files[path] = module.surface if job.surface else module.source
     if job.target == "typescript" and not job.surface:
         files[(out if directory else out.parent) / seam.FILE_NAME] = seam.SOURCE
+    written = []
+    code = codes.OK
     for path, text in files.items():
         try:
             changed = write_if_changed(path, text)
         except OSError as error:
             output.problem(f"{path}: {error.strerror}")
-            return codes.USAGE
-        if not options.quiet:
+            code = codes.USAGE
+            break
+        written.append({"file": str(path), "changed": changed})
+        if not options.quiet and not options.as_json:
             output.note(f"{'wrote' if changed else 'unchanged'} {path}")
-    return codes.OK
+    if options.as_json:
+        output.print_json(written)
+    return code
 
 
 def write_if_changed(path: Path, text: str) -> bool:

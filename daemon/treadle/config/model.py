@@ -23,6 +23,7 @@ from treadle.config.kinds import (
     Text,
     Variable,
 )
+from treadle.config.wording import key_text
 from treadle.errors import Problem
 
 DAY_MS: Final = 86_400_000
@@ -300,6 +301,13 @@ class Refused:
 
     name: str
     problems: tuple[Problem, ...]
+
+    @property
+    def reason(self) -> str:
+        """All that is wrong with it on one line, which does not name its table."""
+        table = f"[mcp.{key_text(self.name)}]"
+        keys = [(problem.where.removeprefix(table).strip(), problem.what) for problem in self.problems]
+        return "; ".join(f"{key}: {what}" if key else what for key, what in keys)
 
 
 @dataclass(frozen=True, slots=True)
