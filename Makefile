@@ -65,3 +65,11 @@ bench-full: $(READY) $(SDK)/.ready ## the same, longer, with 100 servers; writes
 .PHONY: soak
 soak: $(READY) ## 100,000 calls beside rude clients: memory and descriptors stay flat
 	$(BIN)/python tests/chaos/soak.py --calls 100000
+
+.PHONY: bench-linear
+bench-linear: $(READY) ## measure that a large message costs its size
+	$(BIN)/python tests/benchmarks/linear.py --gate 3
+
+.PHONY: thorough
+thorough: $(READY) ## search longer: property tests and random listings
+	RANDOM_LISTINGS=5000 $(BIN)/python -m pytest tests/unit --hypothesis-profile thorough

@@ -62,11 +62,16 @@ def last_of(processes: list[subprocess.Popen[str]]) -> list[subprocess.Popen[str
 # --- one daemon a socket ---------------------------------------------------------------------------
 
 
-def test_of_daemons_that_start_at_once_exactly_one_serves_and_the_others_say_who(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [2, 20])
+def test_of_daemons_that_start_at_once_exactly_one_serves_and_the_others_say_who(
+    tmp_path: Path, count: int
+) -> None:
     daemon = Daemon(tmp_path, CONFIG)
-    rivals = [launch(daemon) for _ in range(8)]
+    rivals = [launch(daemon) for _ in range(count)]
     try:
         (winner,) = last_of(rivals)
+        daemon.process = winner  # type: ignore[assignment]
+        daemon.wait_up()
         with daemon.client() as client:
             assert client.status()["daemon"]["pid"] == winner.pid
         for rival in rivals:
