@@ -33,6 +33,16 @@ def test_the_socket_and_the_verb_give_the_same_bytes(daemon: Daemon, typed: Verb
         typed(daemon, "generate", "demo", "--target", target, "--surface").out.strip() == made["surface"].strip()
     )
     assert "echo" in made["surface"]
+    assert typed(daemon, "generate", "demo", "--target", target, "--json").json == made
+
+
+def test_what_is_written_is_told_as_json(daemon: Daemon, typed: Verb, tmp_path: Path) -> None:
+    line = ("generate", "--all", "--target", "typescript", "--out", str(tmp_path), "--json")
+    names = [f"{tmp_path}/demo.ts", f"{tmp_path}/seam.ts"]
+    for changed in (True, False):
+        done = typed(daemon, *line)
+        assert (done.code, done.err) == (0, "")
+        assert done.json == [{"file": name, "changed": changed} for name in names]
 
 
 def test_an_unknown_target_is_refused_with_the_ones_there_are(daemon: Daemon) -> None:
