@@ -245,9 +245,10 @@ class StartFault(Fault):
 
 
 class TransportFailed(StartFault):
-    """The transport could not be opened; ``reason`` says what, where and what to do."""
+    """The transport could not be opened; ``reason`` says what and where, ``fix`` what to do if we know."""
 
     reason: str
+    fix: str = ""
 
 
 class EnvironmentRefused(StartFault):
@@ -429,8 +430,8 @@ def explain(fault: Fault) -> str:
         case InvalidArgument(path, found):
             return f"{path}: {found}"
         case UnknownServer(name, configured):
-            names = ", ".join(configured) if configured else "none"
-            return f"no server named {name!r}; configured: {names}"
+            there = f"configured: {', '.join(configured)}" if configured else "no server is configured"
+            return f"no server named {name!r}; {there}"
         case Overloaded(key, limit, where):
             return f"{where} is at its limit: {key} = {limit}"
         case Cancelled():
@@ -445,8 +446,8 @@ def explain(fault: Fault) -> str:
             return what
         case TooLarge(what, size, limit):
             return f"{what} is {size} bytes, the limit is {limit}"
-        case TransportFailed(reason):
-            return reason
+        case TransportFailed(reason, fix):
+            return f"{reason}: {fix}" if fix else reason
         case EnvironmentRefused(server, variable, reason, key):
             return f"server {server}: {variable} ({key}) {reason}; {_remedy(variable, key)}"
         case HandshakeFailed(error, phase):

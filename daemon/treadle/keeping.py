@@ -42,7 +42,7 @@ def secure_state_dir(path: Path, file: str) -> None:
 
 
 def require_safe(path: Path, file: str) -> None:
-    """Raise :class:`ConfigError` for a state directory that must not be used; nothing is made, and none is fine."""
+    """Raise :class:`ConfigError` for a state directory that must not be used; nothing is made, none is fine."""
 
     def refused(what: str, fix: str) -> ConfigError:
         text = f"the state directory {path} cannot be used: {what}"

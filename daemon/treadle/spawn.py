@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from treadle.config.wording import spelled, unexpanded
 from treadle.errors import TransportFailed
 from treadle.limits import Limits
 from treadle.record import MARK
@@ -54,7 +55,7 @@ def check(launch: Launch) -> str:
     if cwd is not None:
         _require_directory(cwd)
     if not launch.argv or not launch.argv[0]:
-        raise TransportFailed("command is empty: name an executable as its first element")
+        raise TransportFailed("command is empty", "name an executable as its first element")
     path = launch.env.get("PATH", os.defpath)
     program = _locate(launch.argv[0], path, cwd)
     _check_interpreter(os.path.join(cwd or "", program), path, cwd)
@@ -64,34 +65,53 @@ def check(launch: Launch) -> str:
 def _require_directory(cwd: str) -> None:
     try:
         mode = Path(cwd).stat().st_mode
+    except FileNotFoundError:
+        raise TransportFailed(
+            f"working directory {quote(cwd)} does not exist", "make it, or correct cwd"
+        ) from None
     except OSError as error:
-        raise TransportFailed(f"working directory {quote(cwd)}: {_worded(error)}") from None
+        reason = f"working directory {quote(cwd)} cannot be used: {_worded(error)}"
+        raise TransportFailed(reason, "correct cwd, or who may enter it") from None
     if not stat.S_ISDIR(mode):
-        raise TransportFailed(f"working directory {quote(cwd)} is not a directory")
+        raise TransportFailed(f"working directory {quote(cwd)} is not a directory", "correct cwd")
 
 
 def _locate(name: str, path: str, cwd: str | None) -> str:
     """``name`` made a path as ``exec`` would; a relative one is relative to ``cwd``."""
     if "/" in name:
         if (problem := _not_runnable(name, cwd)) is not None:
-            raise TransportFailed(f"command {quote(name)} {problem}")
+            raise TransportFailed(f"command {quote(name)} {problem}", _misread(name) or _FIXES.get(problem, ""))
         return name
-    first: str | None = None
+    first: TransportFailed | None = None
     for folder in path.split(os.pathsep):
         candidate = os.path.join(folder or ".", name)
         problem = _not_runnable(candidate, cwd)
         if problem is None:
             return candidate
         if problem != _ABSENT and first is None:
-            first = f"command {quote(candidate)} {problem}"
-    raise TransportFailed(
-        first
-        or f"command {quote(name)} was not found on PATH {quote(path, 500)}: install it, give its full path,"
-        " or set PATH in the server's env"
-    )
+            first = TransportFailed(f"command {quote(candidate)} {problem}", _FIXES.get(problem, ""))
+    if first is not None:
+        raise first
+    # The advice comes first: the path is long, and whoever reads it in a column sees its beginning alone.
+    fix = f"install it, give its full path, or set PATH in the server's env; PATH is {quote(path, 500)}"
+    raise TransportFailed(f"command {quote(name)} was not found on PATH", _misread(name) or fix)
+
+
+def _misread(name: str) -> str | None:
+    """What to do about a command that was written for a shell."""
+    if (part := unexpanded(name)) is not None:
+        return f"{part} is only expanded by a shell; write the path in full"
+    return f"it is one word; write {spelled(name)}" if len(name.split()) > 1 else None
 
 
 _ABSENT: Final = "does not exist"
+_DIRECTORY: Final = "is a directory"
+_NOT_EXECUTABLE: Final = "is not executable"
+_FIXES: Final = {
+    _ABSENT: "install it, or correct its path",
+    _DIRECTORY: "name the program in it",
+    _NOT_EXECUTABLE: "chmod +x it, or name its interpreter first",
+}
 
 
 def _not_runnable(program: str, cwd: str | None) -> str | None:
@@ -103,12 +123,10 @@ def _not_runnable(program: str, cwd: str | None) -> str | None:
     except (OSError, ValueError) as error:
         return f"cannot be used: {_worded(error)}"
     if stat.S_ISDIR(mode):
-        return "is a directory"
+        return _DIRECTORY
     if not stat.S_ISREG(mode):
         return "is not a regular file"
-    if not os.access(full, os.X_OK):
-        return "is not executable: chmod +x it, or name its interpreter first"
-    return None
+    return None if os.access(full, os.X_OK) else _NOT_EXECUTABLE
 
 
 def _check_interpreter(full: str, path: str, cwd: str | None) -> None:
@@ -122,17 +140,18 @@ def _check_interpreter(full: str, path: str, cwd: str | None) -> None:
     words = line[2:].strip(b" \t").split(None, 1) or [b""]
     interpreter = os.fsdecode(words[0])
     if line.endswith(b"\r"):
-        raise TransportFailed(
-            f"command {quote(full)}: its first line has a Windows line end (carriage return): convert the file"
-        )
+        reason = f"command {quote(full)}: its first line has a Windows line end (carriage return)"
+        raise TransportFailed(reason, "convert the file")
     if (problem := _not_runnable(interpreter, cwd)) is not None:
-        raise TransportFailed(f"command {quote(full)}: its interpreter {quote(interpreter)} {problem}")
+        reason = f"command {quote(full)}: its interpreter {quote(interpreter)} {problem}"
+        raise TransportFailed(reason, "install it, or correct the first line")
     argument = os.fsdecode(words[1].strip()) if len(words) > 1 else ""
     if Path(interpreter).name == "env" and argument and argument[0] != "-" and "=" not in argument:
         try:
             _locate(argument, path, cwd)
         except TransportFailed as failure:
-            raise TransportFailed(f"command {quote(full)} runs through env: {failure.reason}") from None
+            reason = f"command {quote(full)} runs through env: {failure.reason}"
+            raise TransportFailed(reason, failure.fix) from None
 
 
 def _worded(error: OSError | ValueError) -> str:
@@ -240,22 +259,24 @@ def spawn(command: list[str], launch: Launch) -> Spawned:
     except (OSError, ValueError) as error:
         for fd in ends:
             os.close(fd)
-        raise TransportFailed(_spawn_failure(launch, error)) from None
+        raise _spawn_failure(launch, error) from None
     for fd in (stdin_r, stdout_w, stderr_w):
         os.close(fd)
     return Spawned(popen, pidfd, stdin_w, stdout_r, stderr_r)
 
 
-def _spawn_failure(launch: Launch, error: OSError | ValueError) -> str:
-    name = quote(launch.argv[0])
+def _spawn_failure(launch: Launch, error: OSError | ValueError) -> TransportFailed:
+    head = f"cannot start {quote(launch.argv[0])}"
     match getattr(error, "errno", None):
         case errno.E2BIG:
-            return f"cannot start {name}: its arguments and environment are too long for the kernel"
+            reason = "its arguments and environment are too long for the kernel"
+            return TransportFailed(f"{head}: {reason}", "hand over less, or hand it over in a file")
         case errno.ENOEXEC:
-            return f"cannot start {name}: not a program for this machine, and no #! line says what should run it"
+            reason = "not a program for this machine, and no #! line says what should run it"
+            return TransportFailed(f"{head}: {reason}", "name its interpreter first")
         case errno.EMFILE | errno.ENFILE:
-            return f"cannot start {name}: no file descriptors are left: raise LimitNOFILE of the daemon"
+            return TransportFailed(f"{head}: no file descriptors are left", "raise LimitNOFILE of the daemon")
         case errno.EAGAIN | errno.ENOMEM:
-            return f"cannot start {name}: {_worded(error)}: the limit of processes or memory is reached"
+            return TransportFailed(f"{head}: {_worded(error)}: the limit of processes or memory is reached")
         case _:
-            return f"cannot start {name}: {_worded(error)}"
+            return TransportFailed(f"{head}: {_worded(error)}")

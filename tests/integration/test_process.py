@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import fcntl
 import os
 import signal
@@ -289,7 +288,21 @@ async def refusal(shop: Workshop, *argv: str, **launch: object) -> str:
 
 async def test_an_unknown_command_is_refused_with_the_path_that_was_searched(shop: Workshop) -> None:
     reason = await refusal(shop, "no-such-server", env={"PATH": "/nowhere:/usr/bin"})
-    assert reason.startswith("command no-such-server was not found on PATH /nowhere:/usr/bin")
+    assert reason.startswith("command no-such-server was not found on PATH: install it, ")
+    assert reason.endswith("PATH is /nowhere:/usr/bin")
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("~/bin/x", "command ~/bin/x does not exist: ~ is only expanded by a shell; write the path in full"),
+        ("$HOME/x", "command $HOME/x does not exist: $HOME is only expanded by a shell; write the path in full"),
+        ("npx -y x", 'command npx -y x was not found on PATH: it is one word; write command = ["npx", "-y", "x"]'),
+        ("npx @a/b", 'command npx @a/b does not exist: it is one word; write command = ["npx", "@a/b"]'),
+    ],
+)
+async def test_a_command_that_was_written_for_a_shell_is_told_so(shop: Workshop, word: str, reason: str) -> None:
+    assert await refusal(shop, word) == reason
 
 
 async def test_the_servers_own_path_finds_the_command(shop: Workshop, tmp_path: Path) -> None:
@@ -327,7 +340,7 @@ async def test_directories_and_special_files_are_no_commands(shop: Workshop, tmp
 
 async def test_a_missing_working_directory_is_named(shop: Workshop, tmp_path: Path) -> None:
     assert await refusal(shop, "cat", cwd=str(tmp_path / "gone")) == (
-        f"working directory {tmp_path}/gone: {os.strerror(errno.ENOENT)}"
+        f"working directory {tmp_path}/gone does not exist: make it, or correct cwd"
     )
     assert "is not a directory" in await refusal(shop, "cat", cwd=sys.executable)
 

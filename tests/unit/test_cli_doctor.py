@@ -11,7 +11,7 @@ import pytest
 
 from treadle.audit import open_audit
 from treadle.cli import app, doctor
-from treadle.cli.diagnosis import Finding, launcher
+from treadle.cli.diagnosis import Finding, for_a_shell, launcher
 from treadle.errors import ConfigError
 from treadle.keeping import secure_state_dir
 from treadle.reload import load
@@ -84,6 +84,16 @@ def test_an_ordinary_command_is_told_nothing() -> None:
     assert _told("python", "-m", "server") == _told("uv", "run", "server") == _told("npm", "start") == []
 
 
+def test_a_word_that_only_a_shell_would_expand_is_a_warning() -> None:
+    def told(*command: str) -> list[str]:
+        return [finding.what for finding in for_a_shell("[mcp.x]", command)]
+
+    said = "in its command is handed over as it stands: only a shell would expand it"
+    assert told("server", "--root", "~/data", "$HOME/a") == [f"~ {said}", f"$HOME {said}"]
+    assert told("server", "a$", "x~", "^b$") == []
+    assert told("sh", "-c", 'exec server "$HOME"') == []
+
+
 # --- the machine --------------------------------------------------------------------------------------
 
 
@@ -127,6 +137,27 @@ def test_a_program_that_is_missing_and_a_variable_that_is_unset_are_errors(
     assert [level for level, _ in told] == ["error", "error"]
     assert "TREADLE_TEST_UNSET (api_key_env) is not set" in told[0][1]
     assert "treadle-no-such-program was not found on PATH" in told[1][1]
+
+
+@pytest.mark.parametrize(
+    ("table", "what", "fix"),
+    [
+        ('command = ["~/bin/x"]', "command ~/bin/x does not exist", "~ is only expanded by a shell"),
+        ('command = ["npx -y foo"]', "command npx -y foo was not found on PATH", 'command = ["npx", "-y", "foo"]'),
+        ('command = ["treadle-none"]', "command treadle-none was not found on PATH", "install it, give its full"),
+        ('command = ["sh"]\ncwd = "/no/x"', "working directory /no/x does not exist", "make it, or correct cwd"),
+        ('command = ["sh"]\ncwd = "/dev/null"', "working directory /dev/null is not a directory", "correct cwd"),
+        ('command = ["/etc/passwd"]', "command /etc/passwd is not executable", "chmod +x it"),
+        ('command = ["/etc"]', "command /etc is a directory", "name the program in it"),
+    ],
+)
+def test_what_keeps_a_program_from_running_is_told_with_its_fix(
+    folder: Path, capsys: pytest.CaptureFixture[str], table: str, what: str, fix: str
+) -> None:
+    code, findings = _levels(folder, f"[mcp.demo]\n{table}\n", capsys)
+    (told,) = [finding for finding in findings if finding.where == "[mcp.demo]"]
+    assert (code, told.level, told.what) == (2, "error", what)
+    assert fix in told.fix
 
 
 def test_every_problem_of_the_file_is_an_error_with_its_fix(

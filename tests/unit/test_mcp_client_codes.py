@@ -97,6 +97,7 @@ def test_an_overload_names_its_limit_and_an_unknown_server_the_names_there_are()
         == "the queue of server a is at its limit: queue = 7"
     )
     assert "configured: a, b" in explain(UnknownServer("x", ("a", "b")))
+    assert explain(UnknownServer("x", ())) == "no server named 'x'; no server is configured"
 
 
 def test_the_message_and_data_of_a_server_ride_along() -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from treadle.config.wording import unexpanded
+
 Level = Literal["ok", "warning", "error"]
 
 _NODE: Final = {"npx": (), "bunx": (), "npm": ("exec", "x"), "pnpm": ("dlx", "exec"), "yarn": ("dlx",)}
@@ -79,6 +81,16 @@ def launcher(where: str, command: Sequence[str]) -> Iterator[Finding]:
             )
     elif name in _CONTAINERS and "run" in rest:
         yield from _container(where, name, rest[rest.index("run") + 1 :])
+
+
+def for_a_shell(where: str, command: Sequence[str]) -> Iterator[Finding]:
+    """The words after the program that only a shell would have expanded; a shell's own are its business."""
+    if os.path.basename(command[0]) in _SHELLS:
+        return
+    for word in command[1:]:
+        if (part := unexpanded(word)) is not None:
+            what = f"{part} in its command is handed over as it stands: only a shell would expand it"
+            yield warn(where, what, "write the value itself, unless the server expands it")
 
 
 def _fetched(

@@ -18,11 +18,11 @@ from treadle.audit import require_audit
 from treadle.cli import common, output
 from treadle.cli.check import accounts
 from treadle.cli.codes import OK, USAGE
-from treadle.cli.diagnosis import Finding, bad, fine, launcher, warn
+from treadle.cli.diagnosis import Finding, bad, fine, for_a_shell, launcher, warn
 from treadle.cli.importing import looks_secret
 from treadle.cli.options import Options
 from treadle.config import Config, Refused, ServerConfig, default_state_dir
-from treadle.errors import ConfigError, Fault, Problem, explain, reason_of
+from treadle.errors import ConfigError, Fault, Problem, TransportFailed, reason_of
 from treadle.keeping import require_safe
 from treadle.process import Launch
 from treadle.reload import find, load
@@ -120,6 +120,7 @@ def _server(server: ServerConfig) -> Iterator[Finding]:
         return
     yield from _program(where, server)
     yield from launcher(where, server.command)
+    yield from for_a_shell(where, server.command)
     for name, value in server.env.items():
         if looks_secret(name, value):
             what = f"env.{name} looks like a secret, and env is not treated as one"
@@ -141,9 +142,8 @@ def _program(where: str, server: ServerConfig) -> Iterator[Finding]:
     )
     try:
         program = check(launch)
-    except Fault as fault:
-        what, _, fix = explain(fault).rpartition(": ")
-        yield bad(where, what or fix, fix if what else "")
+    except TransportFailed as fault:
+        yield bad(where, fault.reason, fault.fix or "correct command")
         return
     version = _version(program, environment)
     yield fine(where, f"it runs {program}" + (f" ({version})" if version else ""))

@@ -77,6 +77,18 @@ def spelled(command: str) -> str:
     return fix
 
 
+def unexpanded(word: str) -> str | None:
+    """What in one word of a command a shell alone would have replaced: ``~``, ``$NAME``. None when nothing.
+
+    >>> unexpanded("~/bin/server"), unexpanded("$HOME/bin/server"), unexpanded("a$")
+    ('~', '$HOME', None)
+    """
+    if re.match(r"~[A-Za-z0-9_.-]*(?:/|$)", word):
+        return "~"
+    found = re.search(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\})", word)
+    return None if found is None else found[0]
+
+
 def nearest(name: str, known: tuple[str, ...]) -> tuple[str, bool]:
     """The member of ``known`` (not empty) most like ``name``, and whether it is near enough to be meant."""
     import difflib
