@@ -96,6 +96,10 @@ class BadMessage(ChannelFault):
     quoted: str
 
 
+class EchoedRequest(ChannelFault):
+    """The request ``initialize``, which a client alone sends, came back: the program is no MCP server."""
+
+
 # --- the content of one message: these cost the call that the message answers --------------------------------
 
 
@@ -395,6 +399,9 @@ class ConfigError(Fault):
     problems: tuple[Problem, ...] = ()
 
 
+BAD_LINE_ADVICE: Final = '; a server must log to stderr; bad_lines = "drop" drops such lines'
+
+
 def explain(fault: Fault) -> str:
     """The one sentence that a person reads for ``fault``: what happened, where, and what to do if we know.
 
@@ -402,13 +409,15 @@ def explain(fault: Fault) -> str:
     """
     match fault:
         case LineTooLong(limit, seen):
-            return f"line too long: {seen} bytes without an end, the limit is {limit}"
+            return f"line too long: {seen} bytes without an end, the limit is {limit}; that ends the server"
         case NotUtf8(offset, quoted):
-            return f"bytes that are not UTF-8 at offset {offset} of the line: {quoted}"
+            return f"bytes that are not UTF-8 at offset {offset} of the line, which ends the server: {quoted}"
         case Malformed(detail, quoted):
-            return f"a line on stdout is not JSON ({detail}): {quoted}"
+            return f"a line on stdout is not JSON ({detail}): {quoted}{BAD_LINE_ADVICE}"
         case BadMessage(expected, quoted):
-            return f"a line on stdout is no JSON-RPC 2.0 message (expected {expected}): {quoted}"
+            return f"a line on stdout is no JSON-RPC 2.0 message (expected {expected}): {quoted}{BAD_LINE_ADVICE}"
+        case EchoedRequest():
+            return "the server sends back what it is sent: it is no MCP server; see command"
         case NotCarriable(what, path):
             return f"{what} at {path} cannot be carried"
         case FieldFault(message, name, expected, found):

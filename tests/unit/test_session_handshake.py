@@ -10,6 +10,7 @@ from session_kit import INITIALIZE, NOTIFICATION, error, ready, request, result,
 from treadle.errors import (
     BadMessage,
     ChannelClosed,
+    EchoedRequest,
     FieldFault,
     HandshakeFailed,
     LineTooLong,
@@ -23,7 +24,7 @@ from treadle.errors import (
     VersionUnsupported,
     explain,
 )
-from treadle.session import Died, Initialized, Session, State
+from treadle.session import Died, Initialized, Session, State, Warned
 
 
 def test_initialize_asks_for_the_newest_version_and_declares_no_capability() -> None:
@@ -111,13 +112,30 @@ def test_a_banner_fails_the_handshake_and_is_quoted() -> None:
     assert isinstance(event.fault, HandshakeFailed)
     assert isinstance(event.fault.error, Malformed)
     assert event.fault.error.quoted == "Welcome to  [1mOdd [0m"
+    assert explain(event.fault).endswith('; a server must log to stderr; bad_lines = "drop" drops such lines')
 
 
 def test_a_banner_is_dropped_when_bad_lines_are() -> None:
     session = started(bad_lines="drop")
     warned, initialized = session.receive_data(b"Welcome\n" + result(1, INITIALIZE))
     assert isinstance(initialized, Initialized)
-    assert "Welcome" in str(warned)
+    assert isinstance(warned, Warned)
+    assert warned.text.endswith("Welcome")
+
+
+def test_a_program_that_sends_back_what_it_is_sent_is_named_as_such() -> None:
+    session = Session("odd", client_version="1")
+    session.initialize(10.0, timeout_ms=10_000)
+    ((_, own),) = session.take_output()
+    assert session.receive_data(own) == [Died(HandshakeFailed(EchoedRequest()))]
+    assert session.take_output() == []
+    assert "sends back what it is sent" in explain(HandshakeFailed(EchoedRequest()))
+
+
+def test_a_request_named_initialize_is_like_any_other_once_the_server_is_ready() -> None:
+    session = ready()
+    assert session.receive_data(request(1, "initialize")) == []
+    assert [message["error"]["code"] for message in sent(session)] == [-32601]
 
 
 def test_notifications_before_the_answer_are_dropped() -> None:

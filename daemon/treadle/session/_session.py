@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from treadle.errors import (
+    BAD_LINE_ADVICE,
     BadMessage,
     CallFault,
     CallTimedOut,
+    EchoedRequest,
     Fault,
     HandshakeFailed,
     Malformed,
@@ -311,7 +313,7 @@ class Session:
         elif self.bad_lines <= _WARNED_BAD_LINES:
             fault.quoted = self._printer.line(line)
             more = "; further ones are only counted" if self.bad_lines == _WARNED_BAD_LINES else ""
-            events.append(Warned(f"dropped: {explain(fault)}{more}"))
+            events.append(Warned(f"dropped: {explain(fault).removesuffix(BAD_LINE_ADVICE)}{more}"))
 
     def _take_message(self, message: Message, events: list[Event]) -> None:
         if type(message) is Response and type(message.id) is int:
@@ -329,7 +331,10 @@ class Session:
         elif isinstance(message, Notification):
             self._dropped += 1
         elif isinstance(message, Request):
-            self._reply(message)
+            if message.method == "initialize" and self.state is State.INITIALIZING:
+                events += self._end(EchoedRequest())
+            else:
+                self._reply(message)
         elif isinstance(message.id, int) and (pending := self._in_flight.pop(message.id)) is not None:
             self._settle(pending, message, events)
         else:
