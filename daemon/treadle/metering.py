@@ -77,10 +77,8 @@ class Meter:
         return dict(zip(OUTCOMES, map(sum, counts), strict=True))
 
     def latency_ms(self) -> dict[str, float]:
-        """Percentiles of the newest 1024 answered calls in milliseconds; empty when there was none yet."""
-        if not self._latencies:
-            return {}
-        ordered = sorted(self._latencies)
+        """Percentiles of the newest 1024 answered calls in milliseconds; 0.0 when none was answered yet."""
+        ordered = sorted(self._latencies) or [0.0]
         last = len(ordered) - 1
         return {f"p{p}": round(ordered[round(last * p / 100)] * 1000, 3) for p in (50, 95, 99)}
 

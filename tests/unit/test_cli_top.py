@@ -33,6 +33,13 @@ def test_the_first_look_has_no_rate_and_another_incarnation_no_cpu_yet() -> None
     assert (second.rate, second.cpu) == (0.0, None)
 
 
+def test_before_the_first_answer_there_is_no_latency() -> None:
+    status = _status(0, 1.0)
+    status["servers"][0]["calls"]["tool_error"] = 0
+    (row,) = rows(None, status, 0.0)
+    assert (row.p50, row.p95) == (None, None)
+
+
 def test_cells_are_short() -> None:
     row = Row("demo", "ready", 4096, 123_456.0, 0.123, 99_999.0, 12, 3, 3 * 2**30, 100.0)
     assert row.cells() == ("demo", "ready", "4096", "123k", "0.12", "100k", "12", "3", "3.0G", "100")

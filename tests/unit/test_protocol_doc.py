@@ -8,6 +8,8 @@ from typing import Any
 import msgpack
 import pytest
 
+from treadle.decoding import MOST_CONTAINERS
+from treadle.listener import Bounds
 from treadle_client import errors
 from treadle_client.frames import MAX_DEPTH, MAX_FRAME, FrameReader, encode
 
@@ -100,6 +102,14 @@ def test_every_kind_has_an_example() -> None:
 def test_the_limits_are_those_of_the_codec() -> None:
     assert f"{MAX_FRAME:_} bytes".replace("_", " ") in PAGE
     assert f"at most {MAX_DEPTH} levels" in PAGE
+
+
+def test_the_bounds_are_those_of_the_listener() -> None:
+    bounds = Bounds()
+    assert f"The `hello` must come within {bounds.hello_s:g} s" in PAGE
+    assert f"must come within {bounds.stall_s:g} s" in PAGE.replace("\n  ", " ")
+    assert MOST_CONTAINERS == 1_000_000
+    assert "at most a million arrays and maps" in PAGE
 
 
 def test_every_code_that_the_client_knows_is_explained() -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from treadle.cli.statusview import answered
+
 _ERRORS: Final = ("tool_error", "failed", "timed_out", "refused")
 
 HEADER: Final = ("SERVER", "STATE", "FLY", "CALL/S", "P50", "P95", "ERR", "RST", "MEM", "CPU%")
@@ -64,8 +66,8 @@ def _row(before: Mapping[str, Any] | None, now: Mapping[str, Any], seconds: floa
         state=now["state"],
         in_flight=now["in_flight"],
         rate=rate,
-        p50=now["latency_ms"].get("p50"),
-        p95=now["latency_ms"].get("p95"),
+        p50=now["latency_ms"]["p50"] if answered(now["calls"]) else None,
+        p95=now["latency_ms"]["p95"] if answered(now["calls"]) else None,
         errors=sum(now["calls"][key] for key in _ERRORS),
         restarts=now["restarts"],
         memory=None if tree is None else tree["rss_bytes"],

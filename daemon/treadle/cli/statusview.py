@@ -21,6 +21,11 @@ def headline(daemon: Mapping[str, Any]) -> str:
     )
 
 
+def answered(calls: Mapping[str, int]) -> int:
+    """How many calls were answered with a result: without any, the latencies of ``status`` mean nothing."""
+    return calls["ok"] + calls["tool_error"]
+
+
 def row(server: Mapping[str, Any]) -> tuple[str, ...]:
     """One server under :data:`HEADER`."""
     calls = server["calls"]
@@ -31,7 +36,7 @@ def row(server: Mapping[str, Any]) -> tuple[str, ...]:
         str(server["tools"]),
         str(calls["ok"]),
         str(sum(calls[key] for key in NOT_OK)),
-        str(server["latency_ms"].get("p50", "-")),
+        str(server["latency_ms"]["p50"]) if answered(calls) else "-",
         str(server["restarts"]),
         server.get("reason", ""),
     )
@@ -40,7 +45,8 @@ def row(server: Mapping[str, Any]) -> tuple[str, ...]:
 def facts(server: Mapping[str, Any], now: float) -> list[tuple[str, str]]:
     """Everything about one server as pairs of a heading and a text. ``now`` is in Unix seconds."""
     calls = server["calls"]
-    latency = ", ".join(f"{key} {value} ms" for key, value in server["latency_ms"].items())
+    percentiles = server["latency_ms"].items() if answered(calls) else ()
+    latency = ", ".join(f"{key} {value} ms" for key, value in percentiles)
     about = server.get("server", {})
     pairs = [
         ("state", server["state"]),
