@@ -201,7 +201,7 @@ def build_environment(
     :raises EnvironmentRefused: when a named variable is unset or empty, or a file cannot be read, is empty, too
         large, not UTF-8 or holds a NUL. It names the variable, never a value.
     """
-    env = {name: value for name, value in daemon_env.items() if _inherited(name)} | config.env
+    env = {name: value for name, value in daemon_env.items() if inherited(name)} | config.env
     values: list[str] = []
     named = [("api_key_env", config.api_key_env)] if config.api_key_env is not None else []
     for key, name in [*named, *(("env_from", name) for name in config.env_from)]:
@@ -217,7 +217,8 @@ def build_environment(
     return ChildEnvironment(env, tuple(Secret(value) for value in dict.fromkeys(values)))
 
 
-def _inherited(name: str) -> bool:
+def inherited(name: str) -> bool:
+    """Whether every server is handed the variable ``name``, as far as the daemon has it."""
     return name in _INHERITED or name.startswith(_INHERITED_PREFIXES)
 
 

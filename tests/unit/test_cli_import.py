@@ -171,6 +171,71 @@ def test_a_name_is_made_legal_and_a_taken_one_is_numbered() -> None:
     assert [_server(result).name for result in results.values()] == ["a_b", "a_b_2", "class_server"]
 
 
+def _one(table: dict[str, Any], name: str = "one") -> Table:
+    (entry,) = entries(json.dumps({"mcpServers": {name: table}}), "mcp.json")
+    result = convert(entry, ["taken"], {"HOME": "/home/me", "PATH": "/bin"})
+    assert isinstance(result, Table)
+    return result
+
+
+_LETTERS = "may hold only lower-case letters, digits and underscores"
+_AS_IT_STANDS = "in its command is run as it stands, and"
+
+
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        ("class", "it was called 'class'; the name is a keyword of Python, for which modules are generated"),
+        ("A b", "it was called 'A b'; the name " + _LETTERS),
+        ("taken", "it was called 'taken'; another server is called taken"),
+        ("Taken", f"it was called 'Taken'; the name {_LETTERS}; another server is called taken"),
+    ],
+)
+def test_a_note_says_why_a_server_has_another_name(name: str, note: str) -> None:
+    assert _one({"command": "x"}, name).notes == [note]
+    assert _one({"command": "x"}).notes == []
+
+
+@pytest.mark.parametrize(
+    ("table", "note"),
+    [
+        ({"command": "~/bin/s"}, f"'~/bin/s' {_AS_IT_STANDS} ~ is only expanded by a shell"),
+        ({"command": "s", "args": ["-r", "$A/x"]}, f"'$A/x' {_AS_IT_STANDS} $A is only expanded by a shell"),
+        ({"command": "npx -y foo"}, "its command is one word with blanks in it: split it"),
+    ],
+)
+def test_a_command_that_was_written_for_a_shell_is_told_and_waits(table: dict[str, Any], note: str) -> None:
+    result = _one(table)
+    assert result.notes == [f"{note}; until then the server is disabled"]
+    assert not _server(result).enabled
+
+
+@pytest.mark.parametrize("command", [["sh", "-c", "exec s $HOME"], ["/opt/My Programs/s"], ["s", "a$", "x~"]])
+def test_a_command_that_needs_no_shell_or_has_one_is_copied(command: list[str]) -> None:
+    result = _one({"command": command[0], "args": command[1:]})
+    assert (_server(result).command, _server(result).enabled, result.notes) == (tuple(command), True, [])
+
+
+def test_an_ordinary_variable_is_no_secret_and_has_the_value_of_this_shell() -> None:
+    env = {"HOME": "${env:HOME}", "PATH": "/opt/bin:${PATH}", "DATA": "${env:HOME}/data", "X": "${env:X}"}
+    result = _one({"command": "x", "env": env})
+    server = _server(result)
+    assert server.env == {"PATH": "/opt/bin:/bin", "DATA": "/home/me/data"}
+    assert (result.secrets, server.api_key_env) == (["X"], "X")
+    told = "was made of variables, which have the values of this shell here"
+    assert result.notes == ["HOME was left out: every server is handed it", f"PATH {told}", f"DATA {told}"]
+
+
+def test_a_key_that_has_no_like_here_is_named() -> None:
+    table = {"command": "x", "autoApprove": ["a"], "timeout": 60, "alwaysAllow": [], "type": "stdio", "cwd": 3}
+    result = _one({**table, "startup_timeout_sec": "soon", "enabled_tools": "all"})
+    assert result.notes == [
+        "left out, as there is nothing like it here: autoApprove, cwd, enabled_tools, startup_timeout_sec, timeout"
+    ]
+    many = _one({"command": "x", **{f"k{n:02}": 1 for n in range(20)}})
+    assert many.notes[0].endswith("k11 and 8 more")
+
+
 def test_a_disabled_server_stays_disabled_and_plain_values_are_copied() -> None:
     server = _server(_convert(CURSOR)["My Server (beta)"])
     assert not server.enabled
@@ -265,6 +330,30 @@ def test_the_tables_are_printed_and_notes_go_to_standard_error(
     out, err = capsys.readouterr()
     assert [server.name for server in parse(out, "out").servers] == ["perplexity"]
     assert "skipped fetch: it is reached over sse, Treadle runs stdio servers" in err
+
+
+@pytest.mark.parametrize("text", ['{"mcpServers": {}}', '{"projects": {"/a": {}}}', '{"servers": "elsewhere"}'])
+def test_a_file_without_servers_is_told_and_nothing_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text(text)
+    assert app.run(["import", str(file)]) == 0
+    assert capsys.readouterr() == ("", f"no MCP servers in {file}\n")
+
+
+def test_an_error_leaves_standard_output_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["import", str(tmp_path / "none")]) == 2
+    assert capsys.readouterr() == ("", f"treadle: {tmp_path}/none: No such file or directory\n")
+
+
+def test_a_directory_that_is_made_for_the_file_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "mcp.json", tmp_path / "a" / "b" / "treadle.toml"
+    file.write_text(json.dumps(CLAUDE_DESKTOP))
+    assert app.run(["import", str(file), "--out", str(out)]) == 0
+    assert f"made the directory {tmp_path}/a/b\n" in capsys.readouterr().err
+    assert app.run(["import", str(file), "--out", str(out)]) == 0
+    assert "made the directory" not in capsys.readouterr().err
 
 
 def test_out_appends_and_a_second_import_finds_nothing_new(

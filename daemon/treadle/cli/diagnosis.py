@@ -14,7 +14,8 @@ Level = Literal["ok", "warning", "error"]
 
 _NODE: Final = {"npx": (), "bunx": (), "npm": ("exec", "x"), "pnpm": ("dlx", "exec"), "yarn": ("dlx",)}
 _PYTHON: Final = {"uvx": (), "uv": ("tool",), "pipx": ("run",)}
-_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ash", "ksh"})
+SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ash", "ksh"})
+"""Programs that expand the words of a command themselves."""
 _CONTAINERS: Final = frozenset({"docker", "podman", "nerdctl"})
 
 # Options of the launchers that take the next word as their value.
@@ -72,7 +73,7 @@ def launcher(where: str, command: Sequence[str]) -> Iterator[Finding]:
     elif name in _PYTHON and (not _PYTHON[name] or (rest[:1] and rest[0] in _PYTHON[name])):
         words = [word for word in rest if word not in ("tool", "run")] if _PYTHON[name] else rest
         yield from _fetched(where, name, words, "uv tool install", "==1.2.3", _PYTHON_PIN)
-    elif name in _SHELLS and (script := _script(rest)) is not None:
+    elif name in SHELLS and (script := _script(rest)) is not None:
         if not script.lstrip().startswith("exec "):
             yield warn(
                 where,
@@ -85,7 +86,7 @@ def launcher(where: str, command: Sequence[str]) -> Iterator[Finding]:
 
 def for_a_shell(where: str, command: Sequence[str]) -> Iterator[Finding]:
     """The words after the program that only a shell would have expanded; a shell's own are its business."""
-    if os.path.basename(command[0]) in _SHELLS:
+    if os.path.basename(command[0]) in SHELLS:
         return
     for word in command[1:]:
         if (part := unexpanded(word)) is not None:

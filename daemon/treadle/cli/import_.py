@@ -49,7 +49,10 @@ def command(options: Options, files: tuple[str, ...], out: str | None, dry_run: 
             bad = True
     tables = [one for one in results if isinstance(one, Table)]
     text = "\n".join(table.text for table in tables)
+    made = ""
     if out is not None and not dry_run and tables and not bad:
+        folder = os.path.dirname(os.path.realpath(out))
+        made = "" if os.path.isdir(folder) else folder
         try:
             append(out, text)
         except OSError as error:
@@ -57,9 +60,11 @@ def command(options: Options, files: tuple[str, ...], out: str | None, dry_run: 
             return USAGE
     if options.as_json:
         output.print_json(_body(results, text))
-    elif out is None or dry_run:
+    elif text and (out is None or dry_run):
         output.line(text.rstrip("\n"))
     if not options.quiet and not options.as_json:
+        if made:
+            output.note(f"made the directory {made}")
         _tell(results, out if not dry_run else None)
     return USAGE if bad else OK
 
@@ -67,10 +72,12 @@ def command(options: Options, files: tuple[str, ...], out: str | None, dry_run: 
 def _convert(file: str, there: Config | None, taken: Sequence[str]) -> list[Table | Skipped]:
     with open(file, encoding="utf-8") as opened:
         found = entries(opened.read(), file)
+    if not found:
+        output.note(f"no MCP servers in {file}")
     names = {*taken, *(server.name for server in there.servers)} if there is not None else {*taken}
     results: list[Table | Skipped] = []
     for entry in found:
-        result = convert(entry, names)
+        result = convert(entry, names, os.environ)
         if isinstance(result, Table):
             same = _same(result, there)
             if same is not None:

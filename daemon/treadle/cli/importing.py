@@ -7,16 +7,19 @@ value. What cannot be expressed is told, and where the server would not work wit
 
 from __future__ import annotations
 
+import os.path
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from treadle.cli.diagnosis import SHELLS
 from treadle.cli.foreign import Entry
 from treadle.config import Refused, parse
-from treadle.config.names import suggest_name
-from treadle.config.wording import key_text, quoted
+from treadle.config.names import name_fault, suggest_name
+from treadle.config.wording import key_text, quoted, unexpanded
 from treadle.errors import ConfigError
+from treadle.secrets import inherited
 
 REPLACE: Final = "REPLACE-ME"
 
@@ -36,6 +39,19 @@ _SECRET_VALUE = re.compile(
 _LONG_TOKEN = re.compile(r"[A-Za-z0-9+/=_-]{32,}")
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_READ: Final = frozenset(
+    {"command", "args", "env", "env_vars", "type", "transport", "url", "serverUrl", "httpUrl", "cwd", "envFile"}
+    | {
+        "env_file",
+        "startup_timeout_sec",
+        "tool_timeout_sec",
+        "enabled_tools",
+        "disabled_tools",
+        "disabled",
+        "enabled",
+    }
+)
+_MOST_LEFT: Final = 12
 
 
 @dataclass(slots=True)
@@ -69,8 +85,11 @@ def _random(value: str) -> bool:
     return mixed and "/" not in value and _LONG_TOKEN.fullmatch(value) is not None
 
 
-def convert(entry: Entry, taken: Collection[str]) -> Table | Skipped:
-    """The table of ``entry`` under a legal name that is not in ``taken``, or why there is none."""
+def convert(entry: Entry, taken: Collection[str], environ: Mapping[str, str] | None = None) -> Table | Skipped:
+    """The table of ``entry`` under a legal name that is not in ``taken``, or why there is none.
+
+    ``environ`` has the values of ordinary variables such as HOME, to which an entry may refer.
+    """
     own = entry.table
     kind = own.get("type", own.get("transport", "stdio"))
     url = own.get("url", own.get("serverUrl", own.get("httpUrl")))
@@ -82,13 +101,21 @@ def convert(entry: Entry, taken: Collection[str]) -> Table | Skipped:
         return Skipped(entry.name, entry.spot, "it has no command, or its args are no list of words")
     table = Table(suggest_name(entry.name, taken), entry.spot)
     if table.name != entry.name:
-        table.notes.append(f"it was called {entry.name!r}; names here are [a-z][a-z0-9_]*")
-    keys = _Keys(table, entry.inputs)
+        table.notes.append(_renamed(entry.name, table.name))
+    keys = _Keys(table, entry.inputs, environ or {})
     keys.command(words)
     keys.environment(own.get("env"), own.get("env_vars"))
     keys.rest(own)
     table.text = keys.toml()
     return _proven(table)
+
+
+def _renamed(name: str, ours: str) -> str:
+    """Why a server that was called ``name`` is called ``ours``."""
+    told = f"it was called {name!r}"
+    if (fault := name_fault(name)) is not None:
+        told += f"; the name {fault}"
+    return told if suggest_name(name) == ours else f"{told}; another server is called {suggest_name(name)}"
 
 
 def _argv(own: dict[str, Any]) -> list[str]:
@@ -119,16 +146,19 @@ def _proven(table: Table) -> Table | Skipped:
 class _Keys:
     """The keys of one table as they are found."""
 
-    def __init__(self, table: Table, inputs: dict[str, str]) -> None:
+    def __init__(self, table: Table, inputs: dict[str, str], environ: Mapping[str, str]) -> None:
         self._table = table
         self._inputs = inputs
+        self._environ = environ
         self._lines: list[str] = []
         self._enabled = True
 
     def command(self, words: list[str]) -> None:
+        if len(first := words[0].split()) > 1 and "/" not in first[0]:
+            self._disable("its command is one word with blanks in it: split it")
         shown = []
         option = ""
-        for word in words:
+        for number, word in enumerate(words):
             name, equals, value = word.partition("=")
             if equals and name.startswith("-") and looks_secret(name.lstrip("-"), value):
                 word = f"{name}={self._withheld(name)}"
@@ -138,6 +168,10 @@ class _Keys:
                 word = self._withheld("")
             elif _REFERENCE.search(word):
                 self._disable(f"{word!r} in its command refers to a variable; commands are run as they stand")
+            elif (part := unexpanded(word)) and (number == 0 or os.path.basename(words[0]) not in SHELLS):
+                self._disable(
+                    f"{word!r} in its command is run as it stands, and {part} is only expanded by a shell"
+                )
             option = word if word.startswith("-") and not equals else ""
             shown.append(quoted(word, len(word)))
         self._lines.append(f"command = [{', '.join(shown)}]")
@@ -156,7 +190,7 @@ class _Keys:
 
     def environment(self, pairs: Any, names: Any) -> None:
         plain: dict[str, str] = {}
-        secret: list[str] = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+        secret = [name for name in _list(names) if isinstance(name, str) and not inherited(name)]
         self._table.secrets += secret
         for name, given in pairs.items() if isinstance(pairs, dict) else ():
             value = (
@@ -164,6 +198,8 @@ class _Keys:
             )
             if not _VARIABLE.fullmatch(name):
                 self._table.notes.append(f"the variable {name!r} was left out: it has no usable name")
+            elif inherited(name) and (found := _REFERENCE.fullmatch(value)) and _variable(found) == name:
+                self._table.notes.append(f"{name} was left out: every server is handed it")
             elif (known := self._resolved(name, value)) is not None and not looks_secret(name, known):
                 plain[name] = known
             elif name not in secret:
@@ -179,9 +215,12 @@ class _Keys:
 
     def _resolved(self, name: str, value: str) -> str | None:
         """``value`` with nothing left to fill in, None when only the user's environment or input knows it."""
-        reference = _REFERENCE.search(value)
+        filled = _REFERENCE.sub(self._filled, value)
+        reference = _REFERENCE.search(filled)
         if reference is None:
-            return value
+            if filled != value and not looks_secret(name, filled):
+                self._table.notes.append(f"{name} was made of variables, which have the values of this shell here")
+            return filled
         inner = reference[1]
         if inner.startswith("input:"):
             about = self._inputs.get(inner.removeprefix("input:"), "")
@@ -190,7 +229,7 @@ class _Keys:
             )
             return None
         variable, separator, default = inner.removeprefix("env:").partition(":-")
-        if separator and reference[0] == value:
+        if separator and reference[0] == filled:
             if not looks_secret(name, default):
                 self._table.notes.append(
                     f"{name} came from ${variable}, by default {default!r}, as it stands here"
@@ -200,13 +239,21 @@ class _Keys:
             self._table.notes.append(f"{name} was made of ${{{inner}}}")
         return None
 
+    def _filled(self, reference: re.Match[str]) -> str:
+        """A reference to an ordinary variable as its value; any other as it is."""
+        variable = _variable(reference)
+        return self._environ[variable] if inherited(variable) and variable in self._environ else reference[0]
+
     def rest(self, own: dict[str, Any]) -> None:
-        """The keys besides the command and its environment."""
+        """The keys besides the command and its environment. A note names those that have no like here."""
+        left = {key for key, value in own.items() if key not in _READ and value not in (None, "", [], {})}
         cwd = own.get("cwd")
         if isinstance(cwd, str) and _REFERENCE.search(cwd):
             self._table.notes.append(f"its cwd {cwd!r} refers to a variable and was left out")
         elif isinstance(cwd, str) and cwd:
             self._lines.append(f"cwd = {quoted(cwd, len(cwd))}")
+        elif cwd:
+            left.add("cwd")
         for key in ("envFile", "env_file"):
             if isinstance(own.get(key), str):
                 self._disable(f"it reads variables from {own[key]!r}: name them in env_from or env_files")
@@ -217,13 +264,21 @@ class _Keys:
             seconds = own.get(key)
             if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0.001 <= seconds <= 86_400:
                 self._lines.append(f"{ours} = {round(seconds * 1000)}")
+            elif key in own:
+                left.add(key)
         for key, ours in (("enabled_tools", "tools.allow"), ("disabled_tools", "tools.deny")):
             globs = own.get(key)
             if isinstance(globs, list) and globs and all(isinstance(one, str) for one in globs):
                 self._lines.append(f"{ours} = [{', '.join(quoted(one, len(one)) for one in globs)}]")
+            elif globs:
+                left.add(key)
         if own.get("disabled") is True or own.get("enabled") is False:
             self._enabled = False
             self._table.notes.append("it was disabled")
+        if left:
+            names = ", ".join(key_text(key) for key in sorted(left)[:_MOST_LEFT])
+            more = f" and {len(left) - _MOST_LEFT} more" if len(left) > _MOST_LEFT else ""
+            self._table.notes.append(f"left out, as there is nothing like it here: {names}{more}")
 
     def toml(self) -> str:
         """The table, after a comment on where it came from and what is to be known of it."""
@@ -233,6 +288,15 @@ class _Keys:
         head = [re.sub(r"[\x00-\x08\x0a-\x1f\x7f]", " ", comment) for comment in comments]
         lines = self._lines if self._enabled else [*self._lines, "enabled = false"]
         return "\n".join([*head, f"[mcp.{self._table.name}]", *lines]) + "\n"
+
+
+def _variable(reference: re.Match[str]) -> str:
+    """The variable that ``${NAME}``, ``${env:NAME}`` or ``${NAME:-default}`` means."""
+    return reference[1].removeprefix("env:").partition(":-")[0]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def provide(names: list[str]) -> str:
