@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import fcntl
 import functools
@@ -130,11 +131,9 @@ def _not_runnable(program: str, cwd: str | None) -> str | None:
 
 
 def _check_interpreter(full: str, path: str, cwd: str | None) -> None:
-    try:
-        with open(full, "rb") as file:
-            line = file.read(256).partition(b"\n")[0]
-    except OSError:
-        return  # may be executable without being readable
+    head = _head(full)
+    _refuse_text(full, head)
+    line = head.partition(b"\n")[0]
     if not line.startswith(b"#!"):
         return
     words = line[2:].strip(b" \t").split(None, 1) or [b""]
@@ -145,6 +144,7 @@ def _check_interpreter(full: str, path: str, cwd: str | None) -> None:
     if (problem := _not_runnable(interpreter, cwd)) is not None:
         reason = f"command {quote(full)}: its interpreter {quote(interpreter)} {problem}"
         raise TransportFailed(reason, "install it, or correct the first line")
+    _refuse_text(interpreter, _head(os.path.join(cwd or "", interpreter)))
     argument = os.fsdecode(words[1].strip()) if len(words) > 1 else ""
     if Path(interpreter).name == "env" and argument and argument[0] != "-" and "=" not in argument:
         try:
@@ -152,6 +152,26 @@ def _check_interpreter(full: str, path: str, cwd: str | None) -> None:
         except TransportFailed as failure:
             reason = f"command {quote(full)} runs through env: {failure.reason}"
             raise TransportFailed(reason, failure.fix) from None
+
+
+def _head(full: str) -> bytes:
+    try:
+        with open(full, "rb") as file:
+            return file.read(256)
+    except OSError:
+        return b"\0"  # may be executable without being readable, but not as a script
+
+
+def _refuse_text(full: str, head: bytes) -> None:
+    """The kernel runs no text without ``#!``; the ``execvp`` of a wrapper would then have a shell run it."""
+    if head.startswith(b"#!") or b"\0" in head:
+        return
+    if head.startswith(codecs.BOM_UTF8 + b"#!"):
+        reason = f"command {quote(full)}: its #! stands behind a byte-order mark (EF BB BF)"
+        raise TransportFailed(reason, "save the file without one")
+    what = "a text without a #! line" if head else "an empty file"
+    reason = f"command {quote(full)} is {what}: no shell is asked to run it"
+    raise TransportFailed(reason, "begin it with #! and its interpreter, or name the interpreter first")
 
 
 def _worded(error: OSError | ValueError) -> str:

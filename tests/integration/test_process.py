@@ -319,6 +319,9 @@ async def test_the_servers_own_path_finds_the_command(shop: Workshop, tmp_path: 
         (0o644, "#!/bin/sh\n", "is not executable"),
         (0o755, "#!/no/such/interpreter -x\n", "its interpreter /no/such/interpreter does not exist"),
         (0o755, "#!/bin/sh\r\necho\r\n", "Windows line end"),
+        (0o755, "echo run by a shell\n", "is a text without a #! line: no shell is asked to run it"),
+        (0o755, "", "is an empty file: no shell is asked to run it"),
+        (0o755, "\ufeff#!/bin/sh\n", "its #! stands behind a byte-order mark"),
         (0o755, "#!/usr/bin/env no-such-runtime\n", "runs through env: command no-such-runtime was not found"),
     ],
 )
@@ -329,6 +332,15 @@ async def test_a_script_that_cannot_run_is_refused_with_the_reason(
     script.write_text(content)
     script.chmod(mode)
     assert words in await refusal(shop, str(script))
+
+
+async def test_an_interpreter_that_is_no_program_is_refused(shop: Workshop, tmp_path: Path) -> None:
+    interpreter, script = tmp_path / "interpreter", tmp_path / "serve"
+    interpreter.write_text("echo run by a shell\n")
+    script.write_text(f"#!{interpreter}\n")
+    for file in (interpreter, script):
+        file.chmod(0o755)
+    assert f"command {interpreter} is a text without a #! line" in await refusal(shop, str(script))
 
 
 async def test_directories_and_special_files_are_no_commands(shop: Workshop, tmp_path: Path) -> None:
