@@ -374,8 +374,9 @@ class NameCollision(GenerationRefused):
 class Problem:
     """One thing wrong in a configuration file.
 
-    ``line`` and ``column`` count from 1 (0: the file as a whole); ``source`` is the line itself; ``where`` is
-    a table and key such as ``[mcp.github] comand``; ``fix`` says what to write.
+    ``file`` is empty where none was found; ``line`` and ``column`` count from 1 (0: the file as a whole);
+    ``source`` is the line itself; ``where`` is a table and key such as ``[mcp.github] comand``; ``fix`` says what
+    to write.
     """
 
     file: str
@@ -388,7 +389,7 @@ class Problem:
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
-        head = f"{place}: {self.where}: {self.what}" if self.where else f"{place}: {self.what}"
+        head = ": ".join(part for part in (place, self.where, self.what) if part)
         text = f"{head}\n    {self.source.strip()}" if self.source.strip() else head
         return f"{text}\n  fix: {self.fix}" if self.fix else text
 

@@ -8,14 +8,15 @@ from collections.abc import Mapping
 def default_config_paths(environ: Mapping[str, str]) -> list[str]:
     """Where a configuration is looked for without ``--config``, first match wins (configuration page).
 
-    ``$TREADLE_CONFIG``, ``$XDG_CONFIG_HOME/treadle/treadle.toml`` (``~/.config`` when the variable is unset, empty
-    or not absolute, as the XDG base directory specification asks), ``/etc/treadle/treadle.toml``.
+    ``$TREADLE_CONFIG`` alone where it is set: that was done on purpose. Else
+    ``$XDG_CONFIG_HOME/treadle/treadle.toml`` (``~/.config`` when the variable is unset, empty or not absolute, as
+    the XDG base directory specification asks), ``/etc/treadle/treadle.toml``.
     """
-    paths = [environ["TREADLE_CONFIG"]] if environ.get("TREADLE_CONFIG") else []
+    if environ.get("TREADLE_CONFIG"):
+        return [environ["TREADLE_CONFIG"]]
     home = _xdg(environ, "XDG_CONFIG_HOME", ".config")
-    if home is not None:
-        paths.append(f"{home}/treadle/treadle.toml")
-    return [*paths, "/etc/treadle/treadle.toml"]
+    own = [f"{home}/treadle/treadle.toml"] if home is not None else []
+    return [*own, "/etc/treadle/treadle.toml"]
 
 
 def default_socket_path(environ: Mapping[str, str], uid: int) -> str:

@@ -30,8 +30,11 @@ def find(given: str | None, environ: Mapping[str, str]) -> str:
     for path in paths:
         if os.path.exists(path):
             return path
+    if environ.get("TREADLE_CONFIG"):
+        fix = "correct the variable, or unset it for the usual paths"
+        raise ConfigError((Problem(paths[0], 0, 0, "$TREADLE_CONFIG", "there is no such file", fix),))
     what = f"no configuration file; looked for {', '.join(paths)}"
-    raise ConfigError((Problem(paths[0], 0, 0, "", what, "write one, or name one with --config FILE"),))
+    raise ConfigError((Problem("", 0, 0, "", what, "write one, or name one with --config FILE"),))
 
 
 def load(path: str, *, strict: bool = False) -> Config:
@@ -44,13 +47,18 @@ def load(path: str, *, strict: bool = False) -> Config:
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:
-        fix = "name another with --config FILE" if isinstance(error, FileNotFoundError) else "make it readable"
+        fix = _FIXES.get(type(error), "name another with --config FILE")
         raise ConfigError((Problem(path, 0, 0, "", f"cannot be read: {error.strerror}", fix),)) from None
     config = parse(data, path)
     if strict and config.problems:
         raise ConfigError(config.problems)
     return config
 
+
+_FIXES: Final[dict[type[OSError], str]] = {
+    PermissionError: "make it readable",
+    IsADirectoryError: "name the file in it",
+}
 
 FIXED: Final = ("socket", "state_dir", "audit_log", "audit_arguments")
 """Keys of ``[broker]`` that hold from the start of the daemon to its end."""

@@ -90,7 +90,7 @@ def test_status_shows_the_daemon_and_a_row_for_each_server(shared: Daemon, typed
 
 def test_status_of_a_server_tells_all_of_it_and_its_process_tree(shared: Daemon, typed: Verb) -> None:
     done = typed(shared, "status", "demo")
-    assert re.search(r"tree +1 processes, \d+ MiB, [\d.]+ s of CPU", done.out)
+    assert re.search(r"tree +1 process, \d+ MiB, [\d.]+ s of CPU", done.out)
     assert re.search(r"speaks +MCP 2025-06-18", done.out)
     tree = typed(shared, "status", "demo", "--json").json["servers"][0]["tree"]
     assert set(tree) == {"processes", "rss_bytes", "cpu_s"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def test_check_tells_everything_that_is_wrong_with_a_file(
     monkeypatch.chdir(VECTORS)
     assert app.run(["check", f"{name}.toml"]) == 2
     out, err = capsys.readouterr()
-    assert (out, err) == ("", (VECTORS / f"{name}.txt").read_text())
+    assert (out, err) == ((VECTORS / f"{name}.txt").read_text(), "")
 
 
 def test_check_is_content_with_a_good_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,9 +36,10 @@ def test_check_warns_of_what_is_probably_a_mistake(tmp_path: Path, capsys: pytes
     file.write_text('[mpc.demo]\ncommand = ["x"]\n')
     assert app.run(["check", str(file)]) == 0
     out, err = capsys.readouterr()
-    assert out == f"{file}: 0 servers, see the warnings\n"
-    assert f"warning: {file}: no server is configured" in err
-    assert f"warning: {file}:1:2: [mpc]: another program's table, it is ignored" in err
+    assert err == ""
+    assert out.endswith(f"\n{file}: 0 servers, see the warnings\n")
+    assert f"warning: {file}: no server is configured" in out
+    assert f"warning: {file}:1:2: [mpc]: another program's table, it is ignored" in out
     assert app.run(["check", "--json", str(file)]) == 0
     body = json.loads(capsys.readouterr().out)
     assert (body["ok"], [warning["line"] for warning in body["warnings"]]) == (True, [0, 1])
@@ -65,9 +67,34 @@ def test_check_says_where_it_looked_when_there_is_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setenv("TREADLE_CONFIG", str(tmp_path / "none.toml"))
+    monkeypatch.delenv("TREADLE_CONFIG", raising=False)
+    if os.path.exists("/etc/treadle/treadle.toml"):
+        pytest.skip("this machine has a configuration")
     assert app.run(["check"]) == 2
-    assert f"looked for {tmp_path}/none.toml, {tmp_path}/treadle/treadle.toml" in capsys.readouterr().err
+    assert capsys.readouterr().out == (
+        f"no configuration file; looked for {tmp_path}/treadle/treadle.toml, /etc/treadle/treadle.toml\n"
+        "  fix: write one, or name one with --config FILE\n1 problem\n"
+    )
+
+
+def test_a_variable_that_names_no_file_is_an_error_and_no_other_file_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "treadle").mkdir()
+    (tmp_path / "treadle" / "treadle.toml").touch()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("TREADLE_CONFIG", "/no/such.toml")
+    assert app.run(["check"]) == 2
+    assert capsys.readouterr().out.startswith(
+        "/no/such.toml: $TREADLE_CONFIG: there is no such file\n  fix: correct"
+    )
+
+
+def test_check_of_a_directory_asks_for_the_file_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["check", str(tmp_path)]) == 2
+    assert capsys.readouterr().out == (
+        f"{tmp_path}: cannot be read: Is a directory\n  fix: name the file in it\n{tmp_path}: 1 problem\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from treadle.config import default_config_paths, default_socket_path, default_st
 
 
 def test_the_configuration_is_looked_for_in_the_order_of_the_page() -> None:
-    environ = {"TREADLE_CONFIG": "/t.toml", "XDG_CONFIG_HOME": "/xdg", "HOME": "/home/a"}
-    assert default_config_paths(environ) == ["/t.toml", "/xdg/treadle/treadle.toml", "/etc/treadle/treadle.toml"]
+    environ = {"XDG_CONFIG_HOME": "/xdg", "HOME": "/home/a"}
+    assert default_config_paths(environ) == ["/xdg/treadle/treadle.toml", "/etc/treadle/treadle.toml"]
+    assert default_config_paths({**environ, "TREADLE_CONFIG": "/t.toml"}) == ["/t.toml"]
 
 
 def test_without_an_absolute_config_home_it_is_below_the_home_directory() -> None:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from treadle.broker import Broker
-from treadle.cli import screen
+from treadle.cli import output, screen
 from treadle.cli.output import STATES
 from treadle.errors import Stopped
 from treadle.logs import Log
@@ -71,7 +71,7 @@ def _cells(server: Supervisor, spinner: Spinner | None, took: float | None) -> t
     )
     style = "dim" if calm else STATES[state]
     mark = Text("✓", "green") if good else Text("·" if calm else "✗", style)
-    detail = f"{len(server.tools)} tools, {took:.1f} s" if good else server.reason or ""
+    detail = f"{output.count(len(server.tools), 'tool')}, {took:.1f} s" if good else server.reason or ""
     return mark, Text(server.name, "bold"), Text(state, style), Text(detail)
 
 

@@ -45,7 +45,7 @@ def command(options: Options, file: str | None, config_path: str | None) -> int:
         output.print_json(body)
     else:
         for warning in warnings:
-            output.note(f"warning: {warning}")
+            output.line(f"warning: {warning}")
         _show(path, config, problems, options)
     return USAGE if problems else OK
 
@@ -61,13 +61,13 @@ def accounts(config: Config) -> tuple[Problem, ...]:
 
 def _show(path: str, config: Config | None, problems: tuple[Problem, ...], options: Options) -> None:
     for problem in problems:
-        output.note(str(problem))
+        output.line(str(problem))
     if problems:
-        output.note(f"{path}: {len(problems)} {'problem' if len(problems) == 1 else 'problems'}")
+        count = output.count(len(problems), "problem")
+        output.line(f"{path}: {count}" if path else count)
     elif config is not None and not options.quiet:
-        count = len(config.servers)
         wrong = "see the warnings" if config.warnings else "nothing is wrong"
-        output.line(f"{path}: {count} {'server' if count == 1 else 'servers'}, {wrong}")
+        output.line(f"{path}: {output.count(len(config.servers), 'server')}, {wrong}")
 
 
 def _body(problem: Problem) -> dict[str, object]:

@@ -58,7 +58,8 @@ def command(options: Options, config_path: str | None) -> int:
                 _show(finding)
         count = {level: sum(one.level == level for one in findings) for level in _STYLES}
         if not options.quiet:
-            output.line(f"\n{count['ok']} fine, {count['warning']} warnings, {count['error']} errors")
+            told = (output.count(count[level], level) for level in ("warning", "error"))
+            output.line(f"\n{count['ok']} fine, {', '.join(told)}")
     return USAGE if any(finding.level == "error" for finding in findings) else OK
 
 
@@ -75,10 +76,13 @@ def _all(config_path: str | None, options: Options) -> Iterator[Finding]:
     config, problems = _configuration(config_path)
     for problem in problems:
         place = f"{problem.file}:{problem.line}" if problem.line else problem.file
-        yield bad(place, f"{problem.where}: {problem.what}" if problem.where else problem.what, problem.fix)
+        yield bad(
+            place or "configuration",
+            f"{problem.where}: {problem.what}" if problem.where else problem.what,
+            problem.fix,
+        )
     if config is not None:
-        count = len(config.servers)
-        yield fine(config.file, f"it is TOML, and has {count} {'server' if count == 1 else 'servers'}")
+        yield fine(config.file, f"it is TOML, and has {output.count(len(config.servers), 'server')}")
         for warning in config.warnings:
             yield warn(
                 f"{warning.file}:{warning.line}" if warning.line else warning.file, warning.what, warning.fix

@@ -62,7 +62,9 @@ def _show_servers(rows: list[dict[str, Any]], options: Options) -> None:
         return
     if not rows:
         output.note("no servers are configured")
-    shown = [(row["name"], row["state"], f"{row['tools']} tools", row.get("reason", "")) for row in rows]
+    shown = [
+        (row["name"], row["state"], output.count(row["tools"], "tool"), row.get("reason", "")) for row in rows
+    ]
     output.table(shown, {0: lambda _: "bold", 1: output.state_style})
 
 

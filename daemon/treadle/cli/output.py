@@ -105,6 +105,11 @@ def state_style(cell: str) -> str:
     return STATES.get(cell, "")
 
 
+def count(number: int, thing: str) -> str:
+    """``1 server``, ``2 servers``, ``2 processes``."""
+    return f"{number} {thing}{'' if number == 1 else 'es' if thing.endswith('s') else 's'}"
+
+
 def span(seconds: float) -> str:
     """A duration in its two largest units: ``3h 2m``."""
     minutes, rest = divmod(int(seconds), 60)

@@ -60,7 +60,7 @@ def facts(server: Mapping[str, Any], now: float) -> list[tuple[str, str]]:
         ("in flight", str(server["in_flight"])),
         ("calls", ", ".join(f"{key.replace('_', ' ')} {count}" for key, count in calls.items())),
         ("latency", latency),
-        ("restart policy", f"{server['restart']}, {server['restarts']} restarts so far"),
+        ("restart policy", f"{server['restart']}, {output.count(server['restarts'], 'restart')} so far"),
         (
             "stderr",
             f"{server['stderr_bytes']} bytes; bad lines {server['bad_lines']}, dropped {server['dropped']}",
@@ -75,7 +75,8 @@ def facts(server: Mapping[str, Any], now: float) -> list[tuple[str, str]]:
 
 
 def _tree(tree: Mapping[str, Any]) -> str:
-    return f"{tree['processes']} processes, {mebibytes(tree['rss_bytes'])}, {tree['cpu_s']:.1f} s of CPU"
+    count = output.count(tree["processes"], "process")
+    return f"{count}, {mebibytes(tree['rss_bytes'])}, {tree['cpu_s']:.1f} s of CPU"
 
 
 def mebibytes(count: int) -> str:
