@@ -61,8 +61,9 @@ class Terminal:
 
     def end(self) -> int:
         """Read to the end; returns the exit status."""
+        deadline = time.monotonic() + WITHIN_S
         while self._read():
-            pass
+            assert time.monotonic() < deadline, f"it does not end:\n{self.text[-2000:]}"
         return self.process.wait(WITHIN_S)
 
     def _read(self) -> bool:

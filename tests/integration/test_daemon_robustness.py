@@ -155,7 +155,7 @@ def test_without_threads_the_daemon_does_all_its_work_on_the_loop(daemon: Daemon
         large = "x" * 300_000
         assert client.call("one", "echo", {"text": large}).text == large
         assert "echo" in client.generate("one", "python")["source"]
-    assert len(audit.read_text().splitlines()) == 1
+        until(lambda: len(audit.read_text().splitlines()) == 1, "the line of the call")
     assert daemon.stop() == 0
     assert "Traceback" not in daemon.log()
     assert daemon.log().count("no thread can be started") == 2
