@@ -12,14 +12,17 @@ from typing import Final
 
 FIRST_READ: Final = 32 * 1024
 LARGEST_READ: Final = 256 * 1024
+LINES_A_TURN: Final = 64
+"""Lines that are delivered before the loop turns to others: each may cost its receiver some ten microseconds."""
 
 
 class OutputPipe:
     """What the server writes: one read for each turn of the loop, so that a flood starves nobody.
 
     A read that came back full of one line doubles the next one, up to ``largest``; any other falls back: a long
-    line costs few turns, and a flood of short ones keeps nobody waiting for more than a small read. ``on_end`` is
-    called once: with None at end of file, with the error otherwise; never after :meth:`close`.
+    line costs few turns, and a flood of short ones keeps nobody waiting for more than a small read. With
+    ``lines_a_turn``, what holds more lines is delivered over several turns, and nothing is read meanwhile.
+    ``on_end`` is called once: with None at end of file, with the error otherwise; never after :meth:`close`.
     """
 
     def __init__(
@@ -30,6 +33,7 @@ class OutputPipe:
         on_end: Callable[[OSError | None], None],
         *,
         largest: int = LARGEST_READ,
+        lines_a_turn: int | None = None,
     ) -> None:
         self._loop = loop
         self._fd = fd
@@ -37,6 +41,10 @@ class OutputPipe:
         self._on_end = on_end
         self._largest = largest
         self._size = FIRST_READ
+        self._lines = lines_a_turn
+        self._held = b""  # read, and not yet delivered
+        self._held_at = 0
+        self._after: Callable[[], None] | None = None
         loop.add_reader(fd, self._readable)
 
     @property
@@ -44,15 +52,28 @@ class OutputPipe:
         """Whether more may come."""
         return self._fd >= 0
 
-    def drain(self) -> None:
-        """Deliver what is in the pipe at this moment; what others write meanwhile is not waited for."""
+    def drain(self, after: Callable[[], None] = lambda: None) -> None:
+        """Deliver what is in the pipe at this moment, then call ``after``, unless the pipe is closed before; what
+        others write meanwhile is not waited for."""
         if self._fd < 0:
+            after()
             return
         waiting = array.array("i", [0])
         fcntl.ioctl(self._fd, termios.FIONREAD, waiting)
         left = waiting[0]
-        while left > 0 and self._fd >= 0:
-            left -= len(self._read(min(left, self._largest))) or left
+        parts = [self._held[self._held_at :]]
+        while left > 0:
+            try:
+                part = os.read(self._fd, left)
+            except OSError:
+                break
+            parts.append(part)
+            left -= len(part) or left
+        if not self._held:
+            self._loop.remove_reader(self._fd)
+        self._after = after
+        self._held, self._held_at = b"".join(parts), 0
+        self._deliver()
 
     def close(self) -> None:
         """Stop reading; nothing is delivered after this."""
@@ -60,6 +81,7 @@ class OutputPipe:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)
             self._fd = -1
+            self._held = b""
 
     def _readable(self) -> None:
         data = self._read(self._size)
@@ -74,11 +96,40 @@ class OutputPipe:
         except OSError as error:
             self._end(error)
             return b""
-        if data:
+        if not data:
+            self._end(None)
+        elif self._lines is None or len(data) <= self._lines or data.count(b"\n") <= self._lines:
             self._on_data(data)
         else:
-            self._end(None)
+            self._loop.remove_reader(self._fd)
+            self._held, self._held_at = data, 0
+            self._deliver()
         return data
+
+    def _deliver(self) -> None:
+        """Deliver some lines of what is held; the rest in later turns, then read on."""
+        if self._fd < 0:
+            return
+        held, start = self._held, self._held_at
+        end = start if self._lines is not None else len(held)
+        for _ in range(self._lines or 0):
+            end = held.find(b"\n", end) + 1
+            if not end:
+                end = len(held)
+                break
+        if end > start:
+            self._held_at = end
+            self._on_data(held if end - start == len(held) else held[start:end])
+        if self._fd < 0:
+            return
+        if end < len(held):
+            self._loop.call_soon(self._deliver)
+            return
+        self._held, self._held_at = b"", 0
+        self._loop.add_reader(self._fd, self._readable)
+        after, self._after = self._after, None
+        if after is not None:
+            after()
 
     def _end(self, error: OSError | None) -> None:
         self.close()

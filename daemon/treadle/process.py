@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Final
 
 from treadle.errors import ChannelClosed, TransportFailed
-from treadle.pipes import FIRST_READ, InputPipe, OutputPipe
+from treadle.pipes import FIRST_READ, LINES_A_TURN, InputPipe, OutputPipe
 from treadle.procfs import kill as kill_exactly
 from treadle.spawn import Launch, Spawned, check, command_line, spawn
 from treadle.stderr import StderrTail
@@ -59,6 +59,7 @@ class ChildProcess:
         self._gone = False  # the pidfd told the end, whether or not a status could be read
         self._reaped = False
         self._closed = False
+        self._last_words = False
         self._closing: asyncio.TimerHandle | None = None
         self._term_at = self._kill_at = float("inf")
         self._asked_at: float | None = None
@@ -106,7 +107,9 @@ class ChildProcess:
         self._changed = asyncio.Event()
         self._pidfd = spawned.pidfd
         self._stderr = OutputPipe(loop, spawned.stderr, self._stderr_data, self._stderr_end, largest=FIRST_READ)
-        self._stdout = OutputPipe(loop, spawned.stdout, self._stdout_data, self._stdout_end)
+        self._stdout = OutputPipe(
+            loop, spawned.stdout, self._stdout_data, self._stdout_end, lines_a_turn=LINES_A_TURN
+        )
         self._stdin = InputPipe(loop, spawned.stdin, self._stdin_writable, self._stdin_broken)
         loop.add_reader(spawned.pidfd, self._exited)
 
@@ -174,17 +177,21 @@ class ChildProcess:
             self._closing = self._loop.call_later(EXIT_GRACE_S, self._close, reason)
 
     def _close(self, reason: str) -> None:
-        if self._closed:
+        if self._closed or self._last_words:
             return
         if self._closing is not None:
             self._closing.cancel()
-        try:
-            self._stdout.drain()
-            self._stderr.drain()
-        finally:
-            self._closed = True
-            last = self._tail.last_lines()
-            self._receiver.closed(ChannelClosed(f"{reason}; stderr ended: {last}" if last else reason))
+        self._last_words = True
+        # The lines that came before the end are delivered before it is told.
+        self._stdout.drain(lambda: self._tell_closed(reason))
+
+    def _tell_closed(self, reason: str) -> None:
+        self._stderr.drain()
+        self._closed = True
+        if self._gone:
+            self._stdout.close()
+        last = self._tail.last_lines()
+        self._receiver.closed(ChannelClosed(f"{reason}; stderr ended: {last}" if last else reason))
 
     # --- the exit witness ----------------------------------------------------------------------------------
 
@@ -202,7 +209,8 @@ class ChildProcess:
         self._stderr.drain()
         self._log(self._tail.finish(self._loop.time()))
         self._close(_describe(self._exit))
-        self._stdout.close()
+        if self._closed:
+            self._stdout.close()
 
     # --- the retirement ------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import itertools
 import os
 import signal
 import stat
@@ -15,7 +16,7 @@ import pytest
 
 from support.receivers import ENVIRONMENT, Recorder, Workshop, alive, gone, workshop
 from treadle.errors import ChannelClosed, TransportFailed
-from treadle.pipes import OutputPipe
+from treadle.pipes import LINES_A_TURN, OutputPipe
 from treadle.process import ChildProcess, Launch
 from treadle.transport import KILL_NOW, Ladder
 
@@ -369,3 +370,47 @@ async def test_a_transport_opens_once(shop: Workshop) -> None:
     child, _ = await shop.run("cat")
     with pytest.raises(TransportFailed):
         await child.open(Recorder())
+
+
+async def test_a_flood_of_lines_is_delivered_some_lines_a_turn_and_whole() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"x\n" * 1000 + b"the rest")
+    os.close(writing)
+    os.set_blocking(reading, False)
+    loop = asyncio.get_running_loop()
+    chunks: list[bytes] = []
+    turns: list[int] = []
+
+    def turn() -> None:
+        turns.append(len(chunks))
+        if not ended.done():
+            loop.call_soon(turn)
+
+    ended = loop.create_future()
+    OutputPipe(loop, reading, chunks.append, ended.set_result, lines_a_turn=LINES_A_TURN)
+    loop.call_soon(turn)
+    assert await asyncio.wait_for(ended, 10) is None
+    assert b"".join(chunks) == b"x\n" * 1000 + b"the rest"
+    assert max(chunk.count(b"\n") for chunk in chunks) == LINES_A_TURN
+    # Between any two portions the loop had a turn for others.
+    assert max(later - earlier for earlier, later in itertools.pairwise(turns)) == 1
+
+
+async def test_a_drain_delivers_what_is_held_and_what_waits_before_it_calls_back() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"x\n" * 500)
+    os.set_blocking(reading, False)
+    loop = asyncio.get_running_loop()
+    chunks: list[bytes] = []
+    drained = loop.create_future()
+
+    def first(chunk: bytes) -> None:
+        if not chunks:
+            os.write(writing, b"late\n")
+            loop.call_soon(pipe.drain, lambda: drained.set_result(b"".join(chunks)))
+        chunks.append(chunk)
+
+    pipe = OutputPipe(loop, reading, first, lambda _: None, lines_a_turn=LINES_A_TURN)
+    assert await asyncio.wait_for(drained, 10) == b"x\n" * 500 + b"late\n"
+    pipe.close()
+    os.close(writing)
