@@ -64,6 +64,8 @@ def _framed(kind: str, frame_id: int, value: Any) -> bytes:
         size = error.size
     except (ValueError, TypeError, OverflowError) as error:
         return _refused(kind, frame_id, _why_not(value, error))
+    except MemoryError:
+        return _refused(kind, frame_id, "the answer could not be encoded: memory ran out")
     else:
         if len(frame) <= RESULT_LIMIT:
             return frame
@@ -76,6 +78,8 @@ def _why_not(value: Any, error: Exception) -> str:
         check_value(value)
     except NotCarriable as fault:
         return f"the answer cannot be carried: {explain(fault)}"
+    except MemoryError:
+        return "the answer cannot be carried: memory ran out"
     return f"the answer cannot be carried: {error}"
 
 
@@ -94,6 +98,8 @@ def _fault_frame(kind: str, frame_id: int, error: dict[str, Any]) -> bytes:
         what = f"{len(frame)} bytes"
     except (ValueError, TypeError, OverflowError) as reason:
         what = str(reason)
+    except MemoryError:
+        what = "memory ran out"
     bare = {"code": error["code"], "msg": f"{error['msg'][:1000]} (its data cannot be carried: {what})"}
     if "outcome" in error:
         bare["outcome"] = error["outcome"]

@@ -154,3 +154,27 @@ def test_the_readers_return_or_refuse_and_nothing_else(body: dict[str, Any]) -> 
 def test_a_heartbeat_that_cannot_be_echoed_is_an_error_frame() -> None:
     frame = frames.Frame(3, "heartbeat", {"a": "x" * frames.MAX_FRAME})
     assert decoded(answers.echo_frame(frame)).kind == "error"
+
+
+@pytest.mark.parametrize("kind", ["result", "cap_result"])
+def test_memory_that_runs_out_while_an_answer_is_encoded_still_answers_the_call(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = frames.encode
+
+    def encode(frame_id: int, kind: str, body: dict[str, Any], **options: bool) -> bytes:
+        if len(body.get("value") or body["error"].get("data") or ()) > 1:
+            raise MemoryError
+        return whole(frame_id, kind, body, **options)
+
+    monkeypatch.setattr(frames, "encode", encode)
+    outcome = CallResult([], False)
+    made = (
+        answers.result_frame(7, outcome.to_value()) if kind == "result" else answers.cap_result_frame(7, outcome)
+    )
+    (frame,) = frames.FrameReader().feed(made)
+    assert (frame.id, frame.kind, frame.body["ok"]) == (7, kind, False)
+    assert "memory ran out" in frame.body["error"]["msg"]
+    (frame,) = frames.FrameReader().feed(answers.failure_frame(8, ServerError(-1, "no", b"[1,2]")))
+    assert frame.body["error"]["code"] == "jsonrpc_-1"
+    assert "memory ran out" in frame.body["error"]["msg"]

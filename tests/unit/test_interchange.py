@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import arguments, values, written
 
+from support import effort
 from treadle.errors import InvalidArgument, NotCarriable
 from treadle.wire.interchange import (
     ARGUMENTS_DEPTH,
@@ -297,6 +298,59 @@ def test_a_number_reads_as_another_parser_reads_it_or_is_refused(text: str) -> N
 @given(values)
 def test_a_value_that_msgpack_packs_passes_the_check(value: Any) -> None:
     check_value(value)
+
+
+def test_a_legal_integer_of_twenty_digits_makes_nobody_look_at_the_rest() -> None:
+    raw = b"[" * 250 + b"0," * 20_000 + b"10000000000000000000" + b"]" * 250
+    assert effort.lines(lambda: json_to_value(raw)) < 2000
+
+
+def test_finding_a_place_in_a_deep_value_takes_no_path_for_each_element() -> None:
+    value: Any = [0] * 20_000 + [2**64]
+    for _ in range(249):
+        value = [value]
+    with pytest.raises(NotCarriable) as raised:
+        check_value(value)
+    assert raised.value.path.startswith("$[0][0]")
+
+    def look() -> None:
+        with pytest.raises(NotCarriable):
+            check_value(value)
+
+    assert effort.moved([look]) < 200_000
+
+
+def test_scalars_that_fit_are_looked_at_in_bulk() -> None:
+    value = [[0] * 20_000, ["a"] * 20_000, [1.5] * 20_000, {"k": 2**64 - 1, "l": -(2**63)}]
+    assert effort.lines(lambda: check_value(value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("raw", "path"),
+    [
+        (b'{"a":{"b":1},"c":[1,2,3,4,5,6,7,8,[0],99999999999999999999],"d":99999999999999999999}', "$.c[9]"),
+        (b"[1,2,3,4,5,6,7,8,[[-9223372036854775809]],99999999999999999999]", "$[8][0][0]"),
+        (b"-9223372036854775809", "$"),
+        (b"[18446744073709551616]", "$[0]"),
+        (b'["99999999999999999999",0.99999999999999999999,[],1e999]', "$[3]"),
+    ],
+)
+def test_the_first_place_in_document_order_is_named_whatever_stands_around_it(raw: bytes, path: str) -> None:
+    with pytest.raises(NotCarriable) as raised:
+        json_to_value(raw)
+    assert raised.value.path == path
+
+
+@pytest.mark.parametrize("number", ["1.7976931348623157e308", "5e-324", "2.2250738585072011e-308", "-0.0", "0.1"])
+def test_a_long_text_reads_its_floats_as_a_short_one_does(number: str) -> None:
+    raw = f"[{','.join([number] * 3000)}]".encode()
+    assert struct.pack(">d", json_to_value(raw)[-1]) == struct.pack(">d", float(number))
+
+
+def test_a_number_past_the_range_of_a_float_is_found_in_a_long_text() -> None:
+    with pytest.raises(NotCarriable) as raised:
+        json_to_value(b"[" + b"0," * 10_000 + b"1e999]")
+    assert (raised.value.what, raised.value.path) == ("a number past the range of a float", "$[10000]")
 
 
 @pytest.mark.parametrize("bad", [2**64, -(2**63) - 1, "\ud800"])

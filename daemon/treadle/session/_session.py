@@ -105,6 +105,11 @@ TRANSITIONS: Final[dict[State, frozenset[State]]] = {
 _F = TypeVar("_F", bound=Fault)
 
 
+def _not_taken_in(error: Exception) -> ResultMalformed:
+    """Whatever breaks while an answer is taken in, memory that ran out most of all, costs its one request."""
+    return ResultMalformed(f"the answer could not be taken in: {type(error).__name__}")
+
+
 def _without_frames(fault: _F) -> _F:
     """``fault`` as a value to keep: its traceback would keep the line, and all that was made of it, alive."""
     fault.__traceback__ = fault.__context__ = None
@@ -247,6 +252,9 @@ class Session:
                 message = decode(line)
             except (Malformed, BadMessage) as fault:
                 self._take_bad_line(_without_frames(fault), line, events)
+            except Exception as error:
+                reason = f"could not be taken in: {type(error).__name__}"
+                self._take_bad_line(Malformed(reason, ""), line, events)
             else:
                 self._take_message(message, events)
             if self.state is State.DEAD:
@@ -326,6 +334,8 @@ class Session:
                     events.append(Answered(pending.token, decode_call_result(message.result, pending.content)))
                 except Fault as fault:
                     self._fail(pending, _without_frames(fault), events)
+                except Exception as error:
+                    self._fail(pending, _not_taken_in(error), events)
             else:
                 self._settle(pending, message, events)
         elif isinstance(message, Notification):
@@ -363,6 +373,8 @@ class Session:
             event = self._succeed(pending, answer.result)
         except Fault as fault:
             self._fail(pending, _without_frames(fault), events)
+        except Exception as error:
+            self._fail(pending, _not_taken_in(error), events)
         else:
             if event is not None:
                 events.append(event)

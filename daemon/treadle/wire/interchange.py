@@ -2,7 +2,7 @@
 
 What one side cannot say is refused with its path, never bent: no wrapped integer, no byte string as base64, no
 NaN as null. The quick checks look at whole levels of a value at once; only a value that fails them is walked, to
-find the place.
+find the place, and then what a container holds is looked at at once too: the path is made for what is found only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from typing import Any, Final
 
@@ -49,10 +49,16 @@ _OUT_OF_RANGE: Final = "an integer outside [-2^63, 2^64-1]"
 # The shortest integer out of range has 19 digits, so that a text without such a run holds none.
 _DIGITS_TO_ZERO: Final = bytes.maketrans(b"123456789", b"0" * 9)
 _LONG_RUN: Final = b"0" * len(str(-MIN_INT))
+_RUN: Final = re.compile(rb"[0-9]+")
+
+_FEW: Final = 8
+"""Fewer values than this are looked at one by one sooner than all at once."""
+
+_EXACT_FLOATS: Final = 8 * 1024
+"""From this length on floats are read by Python: the decoder takes a hundred times as long for the worst ones."""
 
 _SCALAR: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-+.0-9a-zA-Z]+')
 
-_decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 _NULL: Final = b"null"
 
@@ -89,11 +95,11 @@ def json_to_value(raw: bytes, max_depth: int = VALUE_DEPTH, at: Path = ()) -> An
     if too_deep(raw, max_depth):
         raise NotCarriable(_TOO_DEEP, json_path(at))
     try:
-        value = _decode(raw)
+        value = _decode(raw) if len(raw) < _EXACT_FLOATS else _decode_long(raw)
     except msgspec.DecodeError:
         value = _decode_leniently(raw, at)
     else:
-        if _LONG_RUN not in raw.translate(_DIGITS_TO_ZERO):
+        if not _may_be_out_of_range(raw):
             return value
     check_value(value, at)
     return value
@@ -103,9 +109,10 @@ def check_value(value: Any, at: Path = ()) -> None:
     """Raise :class:`~treadle.errors.NotCarriable` naming the first place of ``value``, a decoded JSON value,
     that msgpack refuses; return when there is none. ``at`` are the steps of the path that lead to ``value``.
     """
-    for path, node in _walk(value):
-        if what := _not_msgpack(node):
-            raise NotCarriable(what, json_path((*at, *path)))
+    found = _find(value, _not_msgpack)
+    if found is not None:
+        path, what = found
+        raise NotCarriable(what, json_path((*at, *path)))
 
 
 def redact_json(raw: bytes, redact: Callable[[str], str]) -> bytes:
@@ -147,11 +154,13 @@ def _is_json_value(root: Any, max_depth: int) -> bool:
 
 def _argument_fault(arguments: dict[str, Any]) -> InvalidArgument:
     """The first thing that the quick checks, or the encoder, refused."""
-    return next(
-        InvalidArgument(json_path(path), found)
-        for path, node in _walk(arguments)
-        if (found := _TOO_DEEP if type(node) in _CONTAINERS and len(path) >= ARGUMENTS_DEPTH else _not_json(node))
-    )
+
+    def judge(node: Any, depth: int) -> str | None:
+        return _TOO_DEEP if type(node) in _CONTAINERS and depth >= ARGUMENTS_DEPTH else _not_json(node)
+
+    found = _find(arguments, judge)
+    path, what = found if found is not None else ((), "what JSON cannot say")
+    return InvalidArgument(json_path(path), what)
 
 
 def _not_json(node: Any) -> str | None:
@@ -172,19 +181,16 @@ def _not_json(node: Any) -> str | None:
             return None
 
 
-def _not_msgpack(node: Any) -> str | None:
+def _not_msgpack(node: Any, _depth: int) -> str | None:
     """What keeps ``node`` itself, a decoded JSON value, from being said in msgpack; for a map its keys count."""
-    match node:
-        case dict():
-            return _broken_key(node)
-        case str():
-            return _broken_text(node)
-        case int():
-            return None if MIN_INT <= node <= MAX_INT else _OUT_OF_RANGE
-        case _Unsayable():
-            return node.what
-        case _:
-            return None
+    kind = type(node)
+    if kind is int:
+        return None if MIN_INT <= node <= MAX_INT else _OUT_OF_RANGE
+    if kind is str:
+        return None if node.isascii() else _broken_text(node)
+    if kind is dict:
+        return _broken_key(node)
+    return node.what if kind is _Unsayable else None
 
 
 def _broken_key(node: dict[str, Any]) -> str | None:
@@ -220,16 +226,82 @@ def _kind(value: Any) -> str:
             return f"a value of type {type(value).__name__}"
 
 
-def _walk(root: Any) -> Iterator[tuple[Path, Any]]:
-    """Every value inside ``root``, itself first, in document order, each with the steps that lead to it."""
-    waiting: list[tuple[Path, Any]] = [((), root)]
-    while waiting:
-        path, node = waiting.pop()
-        yield path, node
-        if type(node) is dict:
-            waiting += [((*path, key), child) for key, child in reversed(node.items())]
-        elif type(node) is list:
-            waiting += [((*path, index), node[index]) for index in range(len(node) - 1, -1, -1)]
+class _Step(Struct):
+    """A container on the way down: where in it the search is, and what of it is still to be looked at."""
+
+    key: str | int
+    rest: Iterator[tuple[str | int, Any]]
+
+
+def _find(root: Any, judge: Callable[[Any, int], str | None]) -> tuple[Path, str] | None:
+    """The first value inside ``root``, in document order, that ``judge`` objects to, and the objection.
+
+    ``judge`` gets the value and its depth, that of ``root`` being 0. It may object to no scalar that passes
+    :func:`_all_fit`. What is in use is one iterator for each level, however much a level holds.
+    """
+    if what := judge(root, 0):
+        return (), what
+    stack = [_Step("", _to_look_at(root))]
+    while stack:
+        step = stack[-1]
+        for key, node in step.rest:
+            if what := judge(node, len(stack)):
+                return (*(each.key for each in stack[:-1]), key), what
+            if type(node) in _CONTAINERS:
+                step.key = key
+                stack.append(_Step("", _to_look_at(node)))
+                break
+        else:
+            stack.pop()
+    return None
+
+
+def _to_look_at(node: Any) -> Iterator[tuple[str | int, Any]]:
+    """What ``node`` holds, with its keys or indexes: without the scalars where all of them fit."""
+    items: Iterator[tuple[str | int, Any]]
+    if type(node) is dict:
+        values: Collection[Any] = node.values()
+        items = iter(node.items())
+    elif type(node) is list:
+        values = node
+        items = enumerate(node)
+    else:
+        return iter(())
+    if len(values) < _FEW:
+        return items
+    types = set(map(type, values))
+    if not _all_fit(values, types):
+        return items
+    return (item for item in items if type(item[1]) in _CONTAINERS) if types & _CONTAINERS else iter(())
+
+
+def _all_fit(values: Collection[Any], types: set[type]) -> bool:
+    """Whether all scalars of ``values``, whose types these are, surely fit both JSON and msgpack."""
+
+    def only(kind: type) -> Iterator[Any]:
+        return iter(values) if len(types) == 1 else (value for value in values if type(value) is kind)
+
+    return (
+        types <= _CARRIED
+        and (int not in types or (min(only(int)) >= MIN_INT and max(only(int)) <= MAX_INT))
+        and (float not in types or all(map(math.isfinite, only(float))))
+        and (str not in types or all(map(str.isascii, only(str))))
+    )
+
+
+def _may_be_out_of_range(raw: bytes) -> bool:
+    """Whether ``raw`` holds what could be an integer outside of the range; digits in a string count as well."""
+    zeros = raw.translate(_DIGITS_TO_ZERO)
+    start = zeros.find(_LONG_RUN)
+    while start >= 0:
+        run = _RUN.match(raw, start)
+        end = len(raw) if run is None else run.end()
+        before = raw[start - 1 : start]
+        most = -MIN_INT if before == b"-" else MAX_INT
+        if before != b"." and (end - start > len(str(MAX_INT)) or int(raw[start:end]) > most):
+            return True
+        start = zeros.find(_LONG_RUN, end)
+    return False
 
 
 class _Unsayable(Struct, frozen=True):
@@ -249,6 +321,17 @@ def _integer(digits: str) -> int | _Unsayable:
     return int(digits) if len(digits) <= len(str(MAX_INT)) else _Unsayable(_OUT_OF_RANGE)
 
 
+def _finite_float(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError("out of range")
+    return value
+
+
 def _float(digits: str) -> float | _Unsayable:
     value = float(digits)
     return value if math.isfinite(value) else _Unsayable("a number past the range of a float")
+
+
+_decode = msgspec.json.Decoder().decode
+_decode_long = msgspec.json.Decoder(float_hook=_finite_float).decode

@@ -1,0 +1,57 @@
+"""What a session does when taking an answer in breaks, and with answers made to cost (client page, section 4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from session_kit import call, error, ready, result
+
+from treadle.errors import Malformed, ResultMalformed
+from treadle.session import Answered, Died, Failed, _session
+
+
+@pytest.mark.parametrize("breach", [MemoryError(), RecursionError("deep"), SystemError("odd")])
+@pytest.mark.parametrize("content", ["text", "all"])
+def test_whatever_breaks_while_a_result_is_taken_in_fails_its_call(
+    breach: Exception, content: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: Any) -> None:
+        raise breach
+
+    session = ready()
+    call(session, "t", content=content)
+    call(session, "next")
+    with monkeypatch.context() as patch:
+        patch.setattr(_session, "decode_call_result", breaks)
+        (failed,) = session.receive_data(result(2))
+    assert failed == Failed("t", ResultMalformed(f"the answer could not be taken in: {type(breach).__name__}"))
+    (answered,) = session.receive_data(result(3))
+    assert isinstance(answered, Answered)
+
+
+def test_whatever_breaks_while_an_error_is_taken_in_fails_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = ready()
+    call(session, "t")
+
+    def breaks(_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(session._printer, "_redact", breaks)
+    (failed,) = session.receive_data(error(2))
+    assert isinstance(failed, Failed)
+    assert failed.fault == ResultMalformed("the answer could not be taken in: MemoryError")
+
+
+def test_a_line_that_breaks_the_decoder_counts_as_a_bad_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(_: bytes) -> None:
+        raise MemoryError
+
+    session = ready()
+    call(session, "t")
+    monkeypatch.setattr(_session, "decode", breaks)
+    failed, died = session.receive_data(result(2))
+    assert isinstance(failed, Failed)
+    assert isinstance(died, Died)
+    assert isinstance(died.fault, Malformed)
+    assert "could not be taken in: MemoryError" in died.fault.detail
