@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 from treadle_client.errors import BrokerUnreachable, Denied, ResultMalformed, ToolFailed, error_of
 from treadle_client.frames import FrameTooLarge, FrameUnencodable, encode
+from treadle_client.paths import LONGEST
 from treadle_client.results import ToolResult
 
 TYPE_CHECKING = False
@@ -101,7 +104,7 @@ def call(
 ) -> Request:
     """A tool call. ``timeout`` in seconds."""
     body: dict[str, Any] = {"server": _name(server, "server"), "tool": _name(tool, "tool")}
-    body["arguments"] = arguments if type(arguments) is dict else dict(arguments or ())
+    body["arguments"] = arguments if type(arguments) is dict else _arguments(arguments)
     patience = None
     if timeout is not None:
         body["timeout_ms"] = _milliseconds(timeout, "timeout")
@@ -190,6 +193,14 @@ def _name(value: object, key: str) -> str:
     return value
 
 
+def _arguments(arguments: Any) -> dict[str, Any]:
+    if arguments is None:
+        return {}
+    if not hasattr(arguments, "keys"):
+        raise TypeError(f"arguments must be a mapping of names to values, found {type(arguments).__name__}")
+    return dict(arguments)
+
+
 def _map(value: Any) -> Any:
     return _of_type(value, dict, "request")
 
@@ -205,6 +216,7 @@ def _of_type(value: Any, expected: type, what: str) -> Any:
 
 
 def _milliseconds(seconds: float, name: str) -> int:
+    require_number(seconds, name)
     # The comparison refuses NaN, too.
     if not 0 < seconds <= 2**42:
         raise ValueError(f"{name} must be a number of seconds above 0, found {seconds!r}")
@@ -212,15 +224,27 @@ def _milliseconds(seconds: float, name: str) -> int:
     return max(1, -(-round(seconds * 1_000_000) // 1000))
 
 
+def require_number(seconds: Any, name: str) -> None:
+    """Raise TypeError where ``seconds`` cannot be compared with a number."""
+    try:
+        seconds > 0  # noqa: B015
+    except TypeError:
+        raise TypeError(f"{name} must be a number of seconds, found {type(seconds).__name__}") from None
+
+
 # --- the wording of lost connections -----------------------------------------------------------------------------
 
 
 def cannot_connect(path: str, error: OSError) -> BrokerUnreachable:
     """The error for a connection that could not be made."""
-    if isinstance(error, FileNotFoundError):
+    size = len(os.fsencode(path))
+    # Python refuses a name that is too long by itself with an error that has no number.
+    if isinstance(error, FileNotFoundError) or (size > LONGEST and error.errno is None):
         reason = "there is no such socket"
+        if size > LONGEST:
+            reason += f", nor can a daemon listen there: its path has {size} bytes, the limit is {LONGEST}"
     elif isinstance(error, ConnectionRefusedError):
-        reason = "nobody listens on the socket, the daemon that made it has gone"
+        reason = _no_socket(path) or "nobody listens on the socket, the daemon that made it has gone"
     elif isinstance(error, BlockingIOError):
         reason = "it takes no connection (its backlog is full)"
     elif isinstance(error, PermissionError):
@@ -228,6 +252,19 @@ def cannot_connect(path: str, error: OSError) -> BrokerUnreachable:
     else:
         reason = error.strerror or str(error)
     return BrokerUnreachable(path, reason)
+
+
+def _no_socket(path: str) -> str | None:
+    """What is at ``path`` when it is no socket."""
+    import stat
+
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return None
+    if stat.S_ISSOCK(mode):
+        return None
+    return "a directory is there, not a socket" if stat.S_ISDIR(mode) else "a file is there, not a socket"
 
 
 def closed(path: str, outcome: Outcome) -> BrokerUnreachable:

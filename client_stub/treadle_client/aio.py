@@ -44,6 +44,8 @@ class AsyncClient:
         peer: str = "treadle-client",
     ) -> None:
         self.path = default_socket_path(os.environ, os.getuid()) if socket is None else os.fspath(socket)
+        if timeout is not None:
+            _requests.require_number(timeout, "timeout")
         self.timeout = timeout
         self.peer = peer
         self._link: Link | None = None

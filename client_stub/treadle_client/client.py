@@ -204,6 +204,8 @@ class Client:
         peer: str = "treadle-client",
     ) -> None:
         self.path = default_socket_path(os.environ, os.getuid()) if socket is None else os.fspath(socket)
+        if timeout is not None:
+            _requests.require_number(timeout, "timeout")
         self.timeout = timeout
         self.peer = peer
         self._ids = count(_HELLO_ID + 1)

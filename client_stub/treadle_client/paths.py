@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from _socket import socket
     from collections.abc import Mapping
 
-_LONGEST = 107  # bytes of a socket's path that the kernel takes
+LONGEST = 107
+"""Bytes of a socket's path that the kernel takes: no daemon listens on a longer one."""
 
 
 def default_socket_path(environ: Mapping[str, str], uid: int) -> str:
@@ -37,7 +38,7 @@ def default_socket_path(environ: Mapping[str, str], uid: int) -> str:
 
 def connect(sock: socket, path: str) -> None:
     """Connect a Unix stream socket to ``path``, however long the path is. Raises OSError."""
-    if len(os.fsencode(path)) <= _LONGEST:
+    if len(os.fsencode(path)) <= LONGEST:
         sock.connect(path)
         return
     folder, name = os.path.split(path)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import base64
 import re
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from support import script
 from support.daemon import DEMO, Daemon, toml
+from support.unruly import STUBBORN, scripted, until
 from treadle.cli import progress
 
 from .conftest import Done, Serve, Verb
@@ -29,7 +32,12 @@ LOUD = [sys.executable, "-c", _LINES]
 @pytest.fixture(scope="module")
 def shared(serve_module: Serve) -> Daemon:
     """One daemon for the tests that leave it as it is."""
-    servers = {"demo": DEMO_SERVER, "missing": MISSING, "narrow": {**DEMO_SERVER, "tools": {"deny": ["fail"]}}}
+    servers = {
+        "demo": DEMO_SERVER,
+        "missing": MISSING,
+        "narrow": {**DEMO_SERVER, "tools": {"deny": ["fail"]}},
+        "mute": {**DEMO_SERVER, "tools": {"deny": ["*"]}},
+    }
     daemon = serve_module(servers)
     daemon.wait_ready()
     return daemon
@@ -41,11 +49,11 @@ def shared(serve_module: Serve) -> Daemon:
 def test_list_shows_servers_with_state_tools_and_reason(shared: Daemon, typed: Verb) -> None:
     done = typed(shared, "list")
     assert (done.code, done.err) == (0, "")
-    demo, missing, narrow = done.out.splitlines()
+    demo, missing, narrow, _ = done.out.splitlines()
     assert demo.split() == ["demo", "ready", "6", "tools"]
     assert re.match(r"missing +retired +0 tools +command treadle-no-such-program was not found on PATH", missing)
     assert narrow.split() == ["narrow", "ready", "5", "tools"]
-    assert [row["name"] for row in typed(shared, "list", "--json").json] == ["demo", "missing", "narrow"]
+    assert [row["name"] for row in typed(shared, "list", "--json").json] == ["demo", "missing", "narrow", "mute"]
 
 
 def test_list_of_a_server_shows_signatures_and_descriptions(shared: Daemon, typed: Verb) -> None:
@@ -73,6 +81,32 @@ def test_tools_shows_one_tool_in_full_with_an_example(shared: Daemon, typed: Ver
     assert typed(shared, "tools", "demo").out == typed(shared, "list", "demo").out
 
 
+def test_a_server_that_is_not_there_is_told_with_the_nearest(shared: Daemon, typed: Verb) -> None:
+    told = "treadle: no server named 'deno'; configured: demo, missing, narrow, mute; did you mean 'demo'?\n"
+    for line in ("call deno add a=1", "tools deno", "status deno", "logs deno", "restart deno", "wait deno"):
+        assert typed(shared, *line.split()) == Done(2, "", told)
+
+
+def test_a_server_that_offers_no_tools_is_told(shared: Daemon, typed: Verb) -> None:
+    told = "server mute offers no tools: it lists none, or tools.allow and tools.deny leave none\n"
+    for line in ("list mute", "tools mute", "list mute --schema"):
+        assert typed(shared, *line.split()) == Done(0, "", told)
+    assert typed(shared, "list", "mute", "--json").json == {"server": "mute", "tools": []}
+
+
+def test_doctor_says_that_the_daemon_runs_another_file(shared: Daemon, typed: Verb, tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    other.touch()
+
+    def told(config: Path) -> list[str]:
+        findings = typed(shared, "doctor", "--config", str(config), "--json").json
+        return [one["what"] for one in findings if one["where"] == f"socket {shared.socket}"]
+
+    said = f"the daemon runs {shared.config}, not {other}: its servers are others"
+    assert said in told(other)
+    assert not any("the daemon runs" in what for what in told(shared.config))
+
+
 def test_a_tool_that_is_not_there_is_told_with_the_nearest(shared: Daemon, typed: Verb) -> None:
     assert typed(shared, "tools", "demo", "ecko") == Done(
         2, "", "treadle: server demo has no tool 'ecko'; did you mean 'echo'?\n"
@@ -85,7 +119,8 @@ def test_status_shows_the_daemon_and_a_row_for_each_server(shared: Daemon, typed
     head, columns, *rows = done.out.splitlines()
     assert re.match(rf"treadle \S+ \(pid {shared.pid}\) is ready, up \d+s, 0 in flight, containment: \w+$", head)
     assert columns.split()[:4] == ["SERVER", "STATE", "PID", "TOOLS"]
-    assert [row.split()[:2] for row in rows] == [["demo", "ready"], ["missing", "retired"], ["narrow", "ready"]]
+    states = {"demo": "ready", "missing": "retired", "narrow": "ready", "mute": "ready"}
+    assert [row.split()[:2] for row in rows] == [list(pair) for pair in states.items()]
 
 
 def test_status_of_a_server_tells_all_of_it_and_its_process_tree(shared: Daemon, typed: Verb) -> None:
@@ -185,7 +220,7 @@ def test_a_lazy_server_is_started_before_its_schema_is_asked_for(serve: Serve, t
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["nobody", "add"], 2, "no server named 'nobody'; configured: demo, missing, narrow"),
+        (["nobody", "add"], 2, "no server named 'nobody'; configured: demo, missing, narrow, mute"),
         (["demo", "add", "a=one"], 2, "a=one: the tool asks for number"),
         (["demo", "add", "a=1", "--json-args", "{}"], 2, "give KEY=VALUE words or --json-args, not both"),
         (
@@ -266,6 +301,21 @@ def test_a_start_that_fails_is_4_and_does_not_spare_the_others(serve: Serve, typ
     )
     assert re.search(r"^demo: .*now ready$", done.out, re.MULTILINE)
     assert "no server named 'nobody'" in done.err
+
+
+def test_an_interrupted_restart_says_that_the_daemon_goes_on_with_it(serve: Serve) -> None:
+    daemon = serve({"slow": {"command": scripted(STUBBORN), "stop_timeout_ms": 2000}})
+    daemon.wait_ready()
+    with subprocess.Popen(
+        [sys.executable, "-m", "treadle", "restart", "slow"],
+        env=daemon.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as restart:  # fmt: skip
+        until(lambda: daemon.server("slow")["state"] == "closing", "the restart")
+        restart.send_signal(signal.SIGINT)
+        out, err = restart.communicate(timeout=10)
+    assert (restart.returncode, out) == (130, "")
+    assert "interrupted; the daemon goes on with the restart, see treadle status" in err
+    until(lambda: daemon.server("slow")["generation"] == 2, "the next incarnation")
 
 
 def test_reload_tells_what_became_of_each_server(serve: Serve, typed: Verb) -> None:

@@ -110,7 +110,11 @@ def test_check_of_a_directory_asks_for_the_file_in_it(tmp_path: Path, capsys: py
         ("call demo add --output xml", "'xml' is not one of 'text', 'json', 'raw'."),
         ("list --schema", "--schema needs a SERVER"),
         ("restart", "name the servers, or give --all"),
-        ("stop demo --all", "name the servers, or give --all"),
+        ("stop demo --all", "give names of servers or --all, not both"),
+        ("list --socket=", "Invalid value for '--socket': it is empty"),
+        ("--socket= list", "Invalid value for '--socket': it is empty"),
+        ("serve --config=", "Invalid value for '--config': it is empty"),
+        ("help nope", "No such command 'nope'."),
         ("check a --config b", "give FILE or --config FILE, not both"),
         ("completion tcsh", "'tcsh' is not one of 'bash', 'zsh', 'fish'."),
         ("tools", "Missing argument 'SERVER'."),
@@ -132,6 +136,14 @@ def test_every_verb_has_a_short_help_with_an_example(verb: str, capsys: pytest.C
     text = capsys.readouterr().out
     assert f"\n  treadle {verb}" in text.replace('eval "$(', "")
     assert len(text.splitlines()) <= 45
+
+
+@pytest.mark.parametrize(("line", "same"), [("help", "--help"), ("help call", "call --help")])
+def test_help_is_a_verb_too(line: str, same: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(line.split()) == 0
+    told = capsys.readouterr().out
+    assert app.run(same.split()) == 0
+    assert capsys.readouterr().out == told
 
 
 def test_the_help_names_every_verb_and_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,6 +120,15 @@ def test_a_name_that_is_no_text_is_refused_before_it_can_cost_the_connection(bro
         broker.call(b"demo", "add")  # type: ignore[arg-type]
 
 
+def test_what_is_of_the_wrong_type_is_told_in_a_sentence(broker: Client) -> None:
+    with pytest.raises(TypeError, match="timeout must be a number of seconds, found str"):
+        broker.call("demo", "echo", timeout="5")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="timeout must be a number of seconds, found str"):
+        Client(timeout="5")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="arguments must be a mapping of names to values, found list"):
+        broker.call("demo", "echo", [1])  # type: ignore[arg-type]
+
+
 # --- answers -----------------------------------------------------------------------------------------
 
 
@@ -538,3 +547,24 @@ def test_the_socket_of_the_environment_is_the_default(daemon: FakeDaemon, monkey
     monkeypatch.setenv("TREADLE_SOCKET", daemon.path)
     with Client() as broker:
         assert broker.ping() >= 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("file", "a file is there, not a socket"), ("folder", "a directory is there, not a socket")],
+)
+def test_what_is_no_socket_is_told_as_what_it_is(tmp_path: Path, kind: str, reason: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(BrokerUnreachable) as caught:
+        Client(tmp_path / kind).ping()
+    assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize("rest", ["x" * 120, f"{'x' * 100}/{'y' * 20}"])
+def test_a_path_that_no_socket_can_have_is_told_with_the_limit(tmp_path: Path, rest: str) -> None:
+    path = f"{tmp_path}/{rest}"
+    with pytest.raises(
+        BrokerUnreachable, match=f"no such socket.* its path has {len(path)} bytes, the limit is 107"
+    ):
+        Client(path).ping()

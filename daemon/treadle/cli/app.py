@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from treadle.cli.codes import MEANINGS
+from treadle.cli.common import not_empty
 
 VERBS: Final[dict[str, tuple[str, str]]] = {
     "serve": ("serve", "Run the daemon in the foreground."),
@@ -79,6 +80,7 @@ class _Verbs(click.Group):
     "--socket",
     "socket",
     metavar="PATH",
+    callback=not_empty,
     help="The daemon's socket (default: $TREADLE_SOCKET, then the usual path).",
 )
 @click.version_option(package_name="treadle", message="treadle %(version)s")
@@ -96,6 +98,8 @@ def treadle(ctx: click.Context, socket: str | None) -> None:
 
 def run(line: Sequence[str]) -> int:
     """Run a command line; returns the exit code. What click has to say about it is on standard error."""
+    if line[:1] == ["help"]:
+        line = [*line[1:2], "--help"]
     try:
         code = treadle.main(args=list(line), prog_name="treadle", standalone_mode=False)
     except click.exceptions.Exit as done:

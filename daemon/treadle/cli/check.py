@@ -15,7 +15,7 @@ from treadle.reload import access_of, find, load
 
 
 @click.command()
-@click.argument("file", required=False, type=click.Path())
+@click.argument("file", required=False, type=click.Path(), callback=common.not_empty)
 @common.config_option
 @common.options
 def command(options: Options, file: str | None, config_path: str | None) -> int:

@@ -37,14 +37,22 @@ def options(function: Callable[..., int]) -> Callable[..., int]:
 def socket_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """``--socket`` after the verb."""
     return click.option(
-        "--socket", metavar="PATH", help="The daemon's socket (default: $TREADLE_SOCKET, then the usual path)."
-    )(function)
+        "--socket", metavar="PATH", callback=not_empty,
+        help="The daemon's socket (default: $TREADLE_SOCKET, then the usual path).",
+    )(function)  # fmt: skip
+
+
+def not_empty(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """A path as it is; an empty one, as of a variable that is not set, names nothing."""
+    if value == "":
+        raise click.BadParameter("it is empty", ctx, param)
+    return value
 
 
 def config_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """``--config``."""
     return click.option(
-        "--config", "config_path", metavar="FILE", type=click.Path(),
+        "--config", "config_path", metavar="FILE", type=click.Path(), callback=not_empty,
         help="The configuration (default: $TREADLE_CONFIG, then the usual paths).",
     )(function)  # fmt: skip
 

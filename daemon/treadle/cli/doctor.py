@@ -253,14 +253,20 @@ def _daemon(options: Options, config: Config | None) -> Iterator[Finding]:
     if daemon["containment"] != "cgroup":
         what = "servers are contained by looking for their descendants, as no cgroup was delegated to the daemon"
         yield warn(where, what, "run it as a systemd service with Delegate=yes: treadle install-service")
+    if config is not None and os.path.isabs(daemon["config"]) and not _same(daemon["config"], config.file):
+        what = f"the daemon runs {daemon['config']}, not {config.file}: its servers are others"
+        yield warn(where, what, f"look at that one: treadle doctor --config {daemon['config']}")
     for row in status["servers"]:
         if row["state"] in ("refused", "retired", "parked", "unconfirmed"):
             what = f"it is {row['state']}" + (f": {row['reason']}" if "reason" in row else "")
-            yield warn(
-                f"server {row['name']}",
-                what,
-                f"treadle logs {row['name']}, treadle status {row['name']}",
-            )
+            fix = f"treadle logs {row['name']}, treadle status {row['name']}"
+            if row["state"] == "refused":  # nothing was spawned that could have written a word
+                fix = f"put that right, then treadle reload or treadle start {row['name']}"
+            yield warn(f"server {row['name']}", what, fix)
+
+
+def _same(one: str, other: str) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def systemd(uid: int, root: str = "/") -> Iterator[Finding]:

@@ -26,6 +26,8 @@ def run(server: str | None, options: Options, *, schema: bool = False) -> int:
         _show_servers(rows, options)
     elif options.as_json:
         output.print_json({"server": server, "tools": tools})
+    elif not tools:
+        output.note(f"server {server} offers no tools: it lists none, or tools.allow and tools.deny leave none")
     elif schema:
         for tool in tools:
             output.line(output.paint(signature(tool), "bold"))

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, Final
 
 import click
 
 from treadle import evidence
 from treadle.cli import common, output
 from treadle.cli.codes import OK, UNAVAILABLE, UNCONFIRMED, exit_code
-from treadle.cli.connection import Connected, error_body
+from treadle.cli.connection import Connected, error_body, sentence
 from treadle.cli.options import Options
 from treadle.cli.progress import Elapsed
 from treadle_client import BrokerError, BrokerUnreachable, Client
 
 _Row = dict[str, Any]
+_AT_ONCE: Final = 16  # each has a connection of its own
 
 _SERVERS = click.argument("servers", nargs=-1, metavar="SERVER...", shell_complete=common.complete_server)
 _ALL = click.option("--all", "every", is_flag=True, help="All servers that are not disabled or refused.")
@@ -38,7 +43,7 @@ def restart(options: Options, servers: tuple[str, ...], every: bool, within: flo
     treadle restart demo
     treadle restart --all
     """
-    return _each(options, servers, every, lambda broker, name: broker.restart(name, within), _up)
+    return _each("restart", options, servers, every, lambda broker, name: broker.restart(name, within), _up)
 
 
 @click.command()
@@ -54,7 +59,7 @@ def stop(options: Options, servers: tuple[str, ...], every: bool, within: float 
     \b
     treadle stop demo --within 2
     """
-    return _each(options, servers, every, lambda broker, name: broker.stop(name, within), _down)
+    return _each("stop", options, servers, every, lambda broker, name: broker.stop(name, within), _down)
 
 
 @click.command()
@@ -69,42 +74,70 @@ def start(options: Options, servers: tuple[str, ...], every: bool) -> int:
     \b
     treadle start demo
     """
-    return _each(options, servers, every, lambda broker, name: broker.start(name), _up)
+    return _each("start", options, servers, every, lambda broker, name: broker.start(name), _up)
 
 
 def _each(
+    verb: str,
     options: Options,
     names: Sequence[str],
     every: bool,
     work: Callable[[Client, str], _Row],
     judge: Callable[[_Row], int],
 ) -> int:
-    """Do it to one server after another: one that fails does not spare the others. Returns the worst code."""
+    """Do it to all the servers at once: one that fails does not spare the others. Returns the worst code."""
     if bool(names) == every:
-        raise click.UsageError("name the servers, or give --all")
+        raise click.UsageError(
+            "give names of servers or --all, not both" if every else "name the servers, or give --all"
+        )
     rows: list[_Row] = []
     worst = OK
-    with Connected(options) as broker:
+    with Connected(options, goes_on=verb) as broker:
         if every:
             names = [row["name"] for row in broker.list() if row["state"] not in ("disabled", "refused")]
-        for name in names:
+        for name, done in _begun(list(dict.fromkeys(names)), lambda name: work(broker, name)):
             try:
                 with Elapsed(name, shown=not options.quiet):
-                    row = {"name": name, **work(broker, name)}
+                    row = {"name": name, **done.result()}
             except BrokerUnreachable:
                 raise
             except BrokerError as error:
-                output.problem(str(error))
+                output.problem(sentence(error))
                 row, code = {"name": name, "failed": error_body(error)}, exit_code(error)
             else:
                 code = judge(row)
                 if not options.as_json and not options.quiet:
                     output.line(_told(row))
+                    sys.stdout.flush()
             rows.append(row)
             worst = max(worst, code)
     if options.as_json:
         output.print_json(rows)
     return worst
+
+
+def _begun(names: Sequence[str], work: Callable[[str], _Row]) -> list[tuple[str, Future[_Row]]]:
+    """``work`` begun for every name, :data:`_AT_ONCE` at once; its outcome or failure, in the order of ``names``.
+
+    On daemon threads: an interrupt ends the program without waiting for them.
+    """
+    begun: list[tuple[str, Future[_Row]]] = [(name, Future()) for name in names]
+    todo = deque(begun)
+
+    def run() -> None:
+        while todo:
+            try:
+                name, future = todo.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            try:
+                future.set_result(work(name))
+            except BaseException as error:
+                future.set_exception(error)
+
+    for _ in range(min(len(names), _AT_ONCE)):
+        threading.Thread(target=run, daemon=True).start()
+    return begun
 
 
 def _up(row: _Row) -> int:

@@ -67,7 +67,7 @@ def read_line(line: Sequence[str]) -> tuple[str, list[str], Options, dict[str, A
             name, equals, value = word.partition("=")
             key = _VALUED[verb].get(name)
             given = value if equals else next(rest, None)
-            if key is None or given is None:
+            if key is None or not given:
                 return None
             values[key] = given
     options.socket = values.pop("socket", None)

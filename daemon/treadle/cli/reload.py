@@ -21,7 +21,7 @@ def command(options: Options) -> int:
     \b
     treadle reload
     """
-    with Connected(options) as broker:
+    with Connected(options, goes_on="reload") as broker:
         done = broker.reload()
     stopped = [*done["changed"], *done["removed"]]
     if options.as_json:

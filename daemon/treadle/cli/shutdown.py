@@ -24,7 +24,7 @@ def command(options: Options, within: float | None) -> int:
     treadle shutdown
     treadle shutdown --within 2 --json
     """
-    with Connected(options) as broker, Elapsed("shutting down", shown=not options.quiet):
+    with Connected(options, goes_on="shutdown") as broker, Elapsed("shutting down", shown=not options.quiet):
         done = broker.shutdown(within)
     if options.as_json:
         output.print_json(done)
