@@ -109,9 +109,9 @@ class Daemon:
         try:
             rows = await self._serve(owned, on_ready)
         finally:
-            await keeper.end()
+            gone = await keeper.end()
             self._service.close()
-        return self._report(rows)
+        return self._report(rows) if gone else max(self._report(rows), UNCONFIRMED_EXIT)
 
     async def _serve(self, owned: OwnedSocket, on_ready: Callable[[Broker], None]) -> list[Row]:
         """From the first server's start to the last proof. Whatever goes wrong on the way: all are retired."""

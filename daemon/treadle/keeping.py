@@ -96,22 +96,30 @@ class Keeper:
         self._again: asyncio.TimerHandle | None = None
         self._start_guard()
 
-    async def end(self) -> None:
-        """With no server left: end the orphans that nobody could attribute, then the guard and the record.
+    async def end(self) -> bool:
+        """With no server left: end the orphans that nobody could attribute, then the guard and the record. Returns
+        whether they are proven gone; what is not is logged.
 
-        What is known to be left stays in the record, and the guard stays for it.
+        What may be left stays in the record, and the guard stays for it.
         """
         if self._again is not None:
             self._again.cancel()
-        stragglers = await self.custody.end_strangers()
-        if stragglers:
-            log.warning("%d orphans that belonged to no server were killed", stragglers)
+        ended = await self.custody.end_strangers()
+        if ended.stragglers:
+            log.warning("%d orphans that belonged to no server were killed", ended.stragglers)
+        if ended.drained is False:
+            log.error("orphans of no server are left that cannot be ended: %s", self._record.path)
+        elif ended.drained is None:
+            log.error("orphans of no server fork and end without pause: it is not proven that none is left")
+        gone = ended.drained is True
         if self._guard is not None:
-            if self._record.empty:
+            if gone and self._record.empty:
                 await self._guard.release()
             else:
                 self._guard.leave()
-        self._record.remove()
+        if gone:
+            self._record.remove()
+        return gone
 
     def _start_guard(self) -> None:
         try:

@@ -83,17 +83,23 @@ def everyone() -> Iterator[Process]:
 def children(pid: int) -> list[Process]:
     """The children of ``pid``, zombies included.
 
-    A child that is reaped by another process meanwhile may hide a younger sibling for this once (proc(5)).
+    A child that is reaped by another process meanwhile may hide a younger sibling for this once (proc(5)). One that
+    ends between the list and the look is left out: where absence has to be proven, take :func:`child_pids`.
     """
+    return [process for child in child_pids(pid) if (process := read(child)) is not None]
+
+
+def child_pids(pid: int) -> list[int]:
+    """The pids of the children of ``pid``, oldest first, zombies included. For the own children complete, as long
+    as nobody reaps one meanwhile: one that is orphaned during the look is listed behind its dead parent."""
     if not _has_children_files():
-        return [process for process in everyone() if process.ppid == pid]
+        return [process.pid for process in everyone() if process.ppid == pid]
     try:
         with os.scandir(f"{PROC}/{pid}/task") as entries:
             threads = [entry.name for entry in entries]
     except OSError:
         return []
-    pids = [int(word) for tid in threads for word in (_slurp(f"{PROC}/{pid}/task/{tid}/children") or b"").split()]
-    return [process for child in pids if (process := read(child)) is not None]
+    return [int(word) for tid in threads for word in (_slurp(f"{PROC}/{pid}/task/{tid}/children") or b"").split()]
 
 
 def descendants(pid: int) -> list[Process]:

@@ -5,6 +5,9 @@ or group it moved to, so nothing escapes upwards. The difficulty is to tell whos
 neighbour must never be killed because another server is retired. A descendant is attributed by its chain of
 parents, by the session or group of the unreaped leader, by having been seen in the tree before the leader was
 signalled, and by the mark in its environment. What nobody can attribute is said to be unknown.
+
+A process can also hide in motion: it forks, ends, and its child does the same. Each look then meets dead parents
+and newborn children. Nothing but stillness is proof: several looks in which nobody came, went or could not be read.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import ctypes
 import logging
 import os
 import signal
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,6 +37,12 @@ TICK_S: Final = 2.0
 """How often adopted processes are looked for while servers run (between retirements, which look at once)."""
 FIRST_POLL_S: Final = 0.001
 SLOWEST_POLL_S: Final = 0.05
+QUIET_LOOKS: Final = 3
+"""So many looks in a row, FIRST_POLL_S apart, must find nothing and nothing that moves before that counts as proof."""
+RESTLESS_S: Final = 1.0
+"""How long a drain waits for the end of a movement in which it found nothing of its own."""
+BURST_S: Final = 0.02
+"""How long the event loop may be held to stop processes faster than they fork away."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -55,6 +65,8 @@ class Incarnation:
     """Descendants seen while their chain of parents still led to the leader."""
     frozen: set[tuple[int, int]] = field(default_factory=set)
     """Descendants that were stopped before they are killed."""
+    restless: bool = False
+    """Whether its drain was given up while orphans still came and went."""
 
     @property
     def cgroup_procs(self) -> str | None:
@@ -69,6 +81,16 @@ class Drain(Struct, frozen=True):
     drained: bool | None
     by: Literal["cgroup", "sweep"]
     stragglers: int
+
+
+class Survey(Struct, frozen=True):
+    """One look at the tree of an incarnation: its live ``members`` by pid, the pids of the orphans of ``others`` and
+    of those ``unknown`` to everybody, and whether something ``moved``: it had ended, or could not be read."""
+
+    members: dict[int, Process]
+    others: frozenset[int]
+    unknown: frozenset[int]
+    moved: bool
 
 
 class Usage(Struct, frozen=True):
@@ -96,6 +118,7 @@ class Custody:
         self._session = os.getsid(0)
         self._tick: asyncio.TimerHandle | None = None
         self._watched = False  # whether adopted processes without a mark were met
+        self._restless: set[str] = set()  # the marks of drains that were given up in movement
         self._subreaper = ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
         path = cgroup_root or cgroup.delegated()
         self._root = cgroup.CgroupRoot(path) if path is not None else None
@@ -154,9 +177,10 @@ class Custody:
         self._live.discard(incarnation)
         if incarnation.group is not None:
             incarnation.group.remove()
-        if drained is False:
+        if drained is False or incarnation.restless:
             incarnation.pid = None  # reaped: from now on the mark alone identifies what is left
             self._write(incarnation)
+            self._restless.add(incarnation.marker)
         elif self._record is not None:
             self._record.drop(incarnation.marker)
         self.reap_strangers()
@@ -177,7 +201,7 @@ class Custody:
 
     def members(self, incarnation: Incarnation) -> list[Process]:
         """Its live descendants, without the leader."""
-        found = self._survey(incarnation)[0]
+        found = self._survey(incarnation).members
         if incarnation.group is not None:
             found.update((process.pid, process) for process in incarnation.group.members())
         if incarnation.reserved and incarnation.pid is not None:
@@ -194,38 +218,48 @@ class Custody:
             cpu_s=sum(process.cpu for process in tree) / _TICKS_PER_SECOND,
         )
 
-    def _survey(self, incarnation: Incarnation) -> tuple[dict[int, Process], bool]:
-        """Its live descendants by pid, and whether there are orphans that cannot be attributed to anybody.
-
-        It suffices to judge the daemon's own children: a descendant is below one of them.
-        """
+    def _survey(self, incarnation: Incarnation) -> Survey:
+        """It suffices to judge the daemon's own children: a descendant is below one of them."""
         roots: list[int] = []
         found: dict[int, Process] = {}
-        unknown = False
-        for child in procfs.children(os.getpid()):
-            if self._leaders.get(child.pid) is incarnation:
-                roots.append(child.pid)
-            elif self._is_adopted(child) and child.alive:
-                owner = self._owner(child)
-                if owner is incarnation:
-                    roots.append(child.pid)
-                    found[child.pid] = child
+        others: set[int] = set()
+        unknown: set[int] = set()
+        moved = False
+        for pid in procfs.child_pids(os.getpid()):
+            if self._leaders.get(pid) is incarnation:
+                roots.append(pid)
+            elif self._is_adopted(pid):
+                child = procfs.read(pid)
+                owner = None if child is None else self._owner(child)
+                if child is None or (not child.alive and owner in (None, incarnation)):
+                    moved = True
                 elif owner is None:
-                    unknown = True
+                    unknown.add(pid)
+                elif owner is incarnation:
+                    roots.append(pid)
+                    found[pid] = child
+                else:
+                    others.add(pid)
         for root in roots:
             found.update((process.pid, process) for process in procfs.descendants(root) if process.alive)
-        return found, unknown
+        return Survey(found, frozenset(others), frozenset(unknown), moved)
 
-    def _is_adopted(self, child: Process) -> bool:
+    def _is_adopted(self, pid: int) -> bool:
+        if pid in self._leaders or pid in self._owned:
+            return False
         # No descendant of a server can get back into the daemon's session: what is in it was forked right here.
-        return child.pid not in self._leaders and child.pid not in self._owned and child.session != self._session
+        with suppress(OSError):
+            return os.getsid(pid) != self._session
+        return False
 
     def _owner(self, child: Process) -> Incarnation | None:
         for number in (child.session, child.pgrp):
             if (leader := self._leaders.get(number)) is not None:
                 return leader
+        if (seen := next((one for one in self._live if child.key in one.known), None)) is not None:
+            return seen
         mark = procfs.variable(child.pid, MARK)
-        return next((one for one in self._live if child.key in one.known or one.marker == mark), None)
+        return next((one for one in self._live if one.marker == mark), None)
 
     # --- ending ----------------------------------------------------------------------------------------------
 
@@ -235,52 +269,111 @@ class Custody:
         Call it while the dead leader is unreaped: then even the group can be signalled safely.
         """
         killed: set[tuple[int, int]] = set()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within
         by_cgroup = False
         if incarnation.group is not None:
             killed.update(process.key for process in self.members(incarnation))
             by_cgroup = await incarnation.group.end(within)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + within
         pause = FIRST_POLL_S
+        settled: set[int] = set()  # adopted processes that were judged: there is no haste about them
+        last: Survey | None = None
+        quiet = 0
+        restless_since = loop.time()
         while True:
-            members, unknown = self._survey(incarnation)
-            self.reap_strangers()
-            if incarnation.reserved and incarnation.pid is not None:
-                members.pop(incarnation.pid, None)
+            stopped = self._halt(settled) if last is not None and last.moved else set()
+            look = self._look(incarnation, last)
+            settled.update(look.members, look.others, look.unknown)
+            for pid in stopped.difference(look.members):
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGCONT)
+            last = look
             sighted = procfs.sighted()
-            if not members and sighted:
+            members = look.members
+            quiet = 0 if members or look.moved or not sighted else quiet + 1
+            if quiet == QUIET_LOOKS:
                 break
-            if loop.time() >= deadline:
-                return Drain(False if members else None, self._by(incarnation), len(killed))
+            now = loop.time()
+            if members or not sighted:
+                restless_since = now
+            in_vain = now >= restless_since + RESTLESS_S
+            if now >= deadline or in_vain:
+                incarnation.restless = look.moved
+                known_left = bool(members) or (look.moved and bool(killed) and not in_vain)
+                return Drain(False if known_left else None, self._by(incarnation), len(killed))
             if not sighted:
                 await asyncio.sleep(SLOWEST_POLL_S)
-                continue
-            if self._freeze(incarnation, members.values()):
+            elif not members:
+                await asyncio.sleep(0 if look.moved else FIRST_POLL_S)
+            elif self._freeze(incarnation, members.values()):
                 await asyncio.sleep(0)  # look again at once, but let the other servers live
-                continue
-            killed.update(self._kill(incarnation, members.values()))
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, SLOWEST_POLL_S)
+            else:
+                killed.update(self._kill(incarnation, members.values()))
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, SLOWEST_POLL_S)
         if incarnation.group is not None:
             return Drain(by_cgroup, "cgroup", len(killed))
-        return Drain(None if unknown or not self._subreaper else True, "sweep", len(killed))
+        return Drain(None if look.unknown or not self._subreaper else True, "sweep", len(killed))
 
-    async def end_strangers(self, within: float = DRAIN_S) -> int:
-        """At the daemon's end, when no server is left: kill every orphan that was adopted. Returns how many."""
+    def _look(self, incarnation: Incarnation, last: Survey | None) -> Survey:
+        """A survey without the leader. Orphans of nobody that came or went since the ``last`` one have moved too."""
+        look = self._survey(incarnation)
+        self.reap_strangers()
+        if incarnation.reserved and incarnation.pid is not None:
+            look.members.pop(incarnation.pid, None)
+        moved = look.moved or look.unknown != (last.unknown if last is not None else frozenset())
+        return Survey(look.members, look.others, look.unknown, moved)
+
+    def _halt(self, settled: set[int]) -> set[int]:
+        """Stop every adopted process that is not among ``settled``, until a list shows no other; returns them.
+
+        What forks away without pause is not there any more after it was looked at: it is stopped first, and judged
+        then. By number, which is sound: the own children keep theirs until they are reaped right here.
+        """
+        stopped: set[int] = set()
+        end = time.monotonic() + BURST_S
+        while True:
+            listed = procfs.child_pids(os.getpid())
+            settled.intersection_update(listed)
+            fresh = [pid for pid in listed if pid not in settled and pid not in stopped and self._is_adopted(pid)]
+            for pid in fresh:
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGSTOP)
+            stopped.update(fresh)
+            if not fresh or time.monotonic() >= end:
+                return stopped
+
+    async def end_strangers(self, within: float = DRAIN_S) -> Drain:
+        """At the daemon's end, when no server is left: kill every orphan that was adopted. ``drained`` is False when
+        some are known to be left after ``within`` seconds, None when some still come and go."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
         pause = FIRST_POLL_S
         killed: set[tuple[int, int]] = set()
+        quiet = 0
         while True:
+            self._halt(set())
+            listed = [pid for pid in procfs.child_pids(os.getpid()) if self._is_adopted(pid)]
+            adopted = [child for pid in listed if (child := procfs.read(pid)) is not None and child.alive]
             self.reap_strangers()
-            adopted = [child for child in procfs.children(os.getpid()) if self._is_adopted(child) and child.alive]
-            if (not adopted and procfs.sighted()) or loop.time() >= deadline:
-                self.note_orphans()
-                return len(killed)
+            quiet = 0 if listed or not procfs.sighted() else quiet + 1
+            late = loop.time() >= deadline
+            if quiet == QUIET_LOOKS or late:
+                self._settle(quiet == QUIET_LOOKS)
+                drained = True if quiet == QUIET_LOOKS else False if adopted else None
+                return Drain(drained, "sweep", len(killed))
             tree = [*adopted, *(process for child in adopted for process in procfs.descendants(child.pid))]
             killed.update(process.key for process in tree if process.alive and procfs.kill(process))
             await asyncio.sleep(pause)
-            pause = min(pause * 2, SLOWEST_POLL_S)
+            pause = min(pause * 2, SLOWEST_POLL_S) if adopted else FIRST_POLL_S
+
+    def _settle(self, proven: bool) -> None:
+        """Record what the daemon leaves. Without an orphan nothing is left of any server that was released."""
+        self.note_orphans()
+        if proven and self._record is not None:
+            for marker in self._restless:
+                self._record.drop(marker)
+            self._restless.clear()
 
     def note_orphans(self) -> None:
         """Record the adopted processes that no mark identifies: nothing but their parent tells whose they are, and
@@ -288,7 +381,7 @@ class Custody:
         if self._record is None:
             return
         marks = {one.marker for one in self._live}
-        adopted = (child for child in procfs.children(os.getpid()) if child.alive and self._is_adopted(child))
+        adopted = (child for child in procfs.children(os.getpid()) if child.alive and self._is_adopted(child.pid))
         unmarked = [child for child in adopted if procfs.variable(child.pid, MARK) not in marks]
         self._record.orphans(unmarked)
         self._watched = bool(unmarked)
@@ -300,10 +393,10 @@ class Custody:
                 return
         except ChildProcessError:
             return
-        for child in procfs.children(os.getpid()):
-            if not child.alive and self._is_adopted(child):
+        for pid in procfs.child_pids(os.getpid()):
+            if self._is_adopted(pid):
                 with suppress(ChildProcessError):
-                    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG)
+                    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
 
     def _by(self, incarnation: Incarnation) -> Literal["cgroup", "sweep"]:
         return "sweep" if incarnation.group is None else "cgroup"

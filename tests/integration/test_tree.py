@@ -161,7 +161,8 @@ async def test_the_orphans_of_nobody_are_ended_with_the_daemon(shop: Workshop) -
     child, heard = await shop.python(DAEMONISE + "daemonise({}); sys.stdin.read()")
     orphan = await unmarked(await pid_from(heard))
     await child.retire(QUICK)
-    assert await shop.custody.end_strangers() == 1
+    ended = await shop.custody.end_strangers()
+    assert (ended.drained, ended.stragglers) == (True, 1)
     assert not alive(orphan)
 
 
@@ -239,7 +240,8 @@ async def test_a_child_that_somebody_here_started_is_never_taken_for_an_orphan(s
         shop.custody.own(named.pid)
         child, _ = await shop.run("cat")
         assert (await child.retire(QUICK)).drained is True
-        assert await shop.custody.end_strangers() == 0
+        ended = await shop.custody.end_strangers()
+        assert (ended.drained, ended.stragglers) == (True, 0)
         assert mine.poll() is None
         assert named.poll() is None
         for child_of_ours in (mine, named):

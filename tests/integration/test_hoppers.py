@@ -1,0 +1,68 @@
+"""Processes that fork away from every look: ended, or not claimed to be (custody page)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from support.hoppers import COMPILER, Hoppers
+from support.receivers import Recorder, Workshop, workshop
+from treadle.process import ChildProcess
+from treadle.record import Record
+from treadle.transport import Ladder
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
+
+QUICK = Ladder(term_after=0.1, kill_after=0.2)
+LOOPS = ("uvloop",)
+
+
+@pytest.fixture
+def hoppers(tmp_path: Path) -> Iterator[Hoppers]:
+    made = Hoppers(tmp_path)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[Workshop]:
+    async with workshop(record=Record(tmp_path / "record.json")) as made:
+        yield made
+
+
+async def hopping(shop: Workshop, hoppers: Hoppers, command: str) -> tuple[ChildProcess, Recorder]:
+    child, receiver = await shop.shell(f"{command}; cat")
+    async with asyncio.timeout(10):
+        while hoppers.beats() < 50:
+            await asyncio.sleep(0.01)
+    return child, receiver
+
+
+@pytest.mark.parametrize(("lines", "pause_us"), [(1, 0), (8, 0), (4, 500), (1, 20_000)])
+async def test_what_hops_with_the_mark_is_ended_or_reported_as_left(
+    shop: Workshop, hoppers: Hoppers, lines: int, pause_us: int
+) -> None:
+    child, _ = await hopping(shop, hoppers, hoppers.command(lines, pause_us))
+    async with asyncio.timeout(QUICK.kill_after + 6):
+        evidence = await child.retire(QUICK)
+    assert evidence.drained is not True or hoppers.still()
+    ended = await shop.custody.end_strangers()
+    assert ended.drained is not True or hoppers.still()
+
+
+@pytest.mark.parametrize("lines", [1, 8])
+async def test_what_hops_without_a_mark_makes_every_drain_unknown_and_ends_with_the_daemon(
+    shop: Workshop, hoppers: Hoppers, lines: int
+) -> None:
+    neighbour, _ = await shop.run("cat")
+    child, _ = await hopping(shop, hoppers, hoppers.command(lines, marked=False))
+    for one in (neighbour, child):
+        async with asyncio.timeout(3):
+            evidence = await one.retire(QUICK)
+        assert (evidence.kind, evidence.drained) == ("exited", None)
+    assert not hoppers.still()
+    ended = await shop.custody.end_strangers()
+    assert ended.drained is not True or hoppers.still()
