@@ -14,7 +14,7 @@ from strategies import values, written
 from support import effort
 from treadle.errors import BadMessage, Malformed, NotCarriable
 from treadle.wire.jsonrpc import ErrorResponse, Notification, Request, Response, decode
-from treadle.wire.nesting import nesting, too_deep
+from treadle.wire.nesting import MAX_VALUES, too_deep, too_many_values
 from treadle.wire.scan import TOKEN_BUDGET, Member, NotJson, members
 
 TOO_DEEP = NotCarriable("nesting past 256 levels")
@@ -38,6 +38,11 @@ def depth_of(value: Any) -> int:
     return 0
 
 
+def nests(text: bytes, levels: int) -> bool:
+    """Whether ``text`` is found to nest ``levels`` deep, no deeper and no less."""
+    return not too_deep(text, levels) and (levels == 0 or too_deep(text + b" " * 2 * levels, levels - 1))
+
+
 # --- measuring -------------------------------------------------------------------------------------------------
 
 
@@ -56,17 +61,17 @@ def depth_of(value: Any) -> int:
     ],
 )
 def test_nesting_counts_levels_outside_of_strings(text: str, levels: int) -> None:
-    assert nesting(text.encode()) == levels
+    assert nests(text.encode(), levels)
 
 
 @given(values, st.booleans())
 def test_nesting_agrees_with_the_decoded_value(value: Any, ensure_ascii: bool) -> None:
-    assert nesting(written(value, ensure_ascii=ensure_ascii)) == depth_of(value)
+    assert nests(written(value, ensure_ascii=ensure_ascii), depth_of(value))
 
 
 def test_nesting_sees_strings_across_its_segments() -> None:
     text = '["' + "x" * (1024 * 1024) + '",["' + "[" * (1024 * 1024) + '"]]'
-    assert nesting(text.encode()) == 2
+    assert nests(text.encode(), 2)
 
 
 def test_a_limit_is_inclusive() -> None:
@@ -86,8 +91,64 @@ def test_brackets_in_strings_are_no_nesting() -> None:
 )
 def test_measuring_takes_a_few_passes_whatever_the_number_of_brackets(text: str, levels: int) -> None:
     raw = text.encode()
-    assert effort.lines(lambda: nesting(raw)) < 50
-    assert nesting(raw) == levels
+    assert effort.lines(lambda: too_deep(raw)) < 2500
+    assert nests(raw, levels)
+
+
+def test_a_text_that_is_too_deep_at_its_beginning_is_not_measured_to_its_end() -> None:
+    deep = b"[" * 8_000_000
+    assert effort.lines(lambda: too_deep(deep)) < effort.lines(lambda: too_deep(deep[:2_000_000])) + 10
+
+
+@pytest.mark.parametrize("size", [1, 100, 1_000_000])
+def test_depth_adds_up_over_the_segments_of_a_long_text(size: int) -> None:
+    before = b"[" * 200 + b"[]," * size
+    assert not too_deep(before + nested(56).encode() + b"]" * 200)
+    assert too_deep(before + nested(57).encode() + b"]" * 200)
+
+
+# --- counting --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("1", 0),
+        ("[1,2,3]", 3),
+        ('[",,,[[[",1]', 2),
+        (r'["\\",",\",[",{"a":1,"b,":[]}]', 6),
+        ('{"a":{"b":{}}}', 3),
+    ],
+)
+def test_values_are_commas_and_opened_brackets_outside_of_strings(text: str, count: int) -> None:
+    padded = text.encode() + b" " * 20
+    assert not too_many_values(padded, count)
+    assert count == 0 or too_many_values(padded, count - 1)
+
+
+@given(values)
+def test_no_value_holds_more_than_is_counted(value: Any) -> None:
+    def count(node: Any) -> int:
+        children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        return 1 + sum(map(count, children))
+
+    number = count(value)
+    assert number < 3 or too_many_values(written(value) + b" " * 2 * number, number - 2)
+
+
+@pytest.mark.parametrize(
+    "many", ["0," * MAX_VALUES, "[]," * (MAX_VALUES // 2), '"",' * MAX_VALUES], ids=["numbers", "arrays", "texts"]
+)
+@pytest.mark.parametrize("member", ['"result":%s', '"error":{"code":1,"message":"m","data":%s}'])
+def test_an_answer_of_too_many_values_costs_only_its_call_and_is_not_decoded(many: str, member: str) -> None:
+    text = ('{"jsonrpc":"2.0","id":1,' + member % f"[{many}[0]]" + "}").encode()
+    assert decode(text) == Response(1, NotCarriable("more than 1000000 values"))
+
+
+def test_a_long_text_full_of_commas_is_one_value() -> None:
+    rows = json.dumps("1,2,[3]\n" * 500_000)
+    payload = f'{{"content":[{{"type":"text","text":{rows}}}]}}'.encode()
+    assert decode(b'{"jsonrpc":"2.0","id":1,"result":' + payload + b"}") == Response(1, payload)
 
 
 # --- the scanner -----------------------------------------------------------------------------------------------

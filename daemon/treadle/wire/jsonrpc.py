@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from treadle.errors import BadMessage, Malformed, NotCarriable
 from treadle.text import quote
-from treadle.wire.nesting import MAX_DEPTH, too_deep
+from treadle.wire.nesting import MAX_DEPTH, MAX_VALUES, too_deep, too_many_values
 from treadle.wire.scan import NotJson, members
 
 Id = int | str | bytes
@@ -129,6 +129,8 @@ def decode(line: bytes) -> Message:
         _check_utf8(line)
     if too_deep(line):
         return _decode_too_deep(line)
+    if too_many_values(line):
+        return _decode_any(line, too_many=True)
     try:
         # Which of the two is only guessed: what the guess does not fit is looked at by the general way.
         if _METHOD in line[:_PEEK]:
@@ -208,11 +210,15 @@ class _Line(NamedTuple):
     too_deep_keys: Collection[str]
     marker: bytes
     """What stands in ``text`` in place of a lone surrogate's escape; empty when there was none."""
+    too_many: bool
+    """Whether the line holds more values than may be decoded."""
 
     def payload(self, key: str, raw: Raw) -> bytes | NotCarriable:
         """The bytes of the member ``key``, or why they cannot be carried."""
         if key in self.too_deep_keys:
             return NotCarriable(f"nesting past {MAX_DEPTH} levels")
+        if self.too_many:
+            return NotCarriable(f"more than {MAX_VALUES} values")
         value = bytes(raw)
         return NotCarriable("an escaped lone surrogate") if self.marker and self.marker in value else value
 
@@ -220,8 +226,9 @@ class _Line(NamedTuple):
         return BadMessage(expected, quote(self.text))
 
 
-def _decode_any(text: bytes, too_deep_keys: Collection[str] = ()) -> Message:
-    """Decode any line of bounded depth; ``too_deep_keys`` are the keys whose value was taken out of it."""
+def _decode_any(text: bytes, too_deep_keys: Collection[str] = (), too_many: bool = False) -> Message:
+    """Decode any line of bounded depth; ``too_deep_keys`` are the keys whose value was taken out of it. With
+    ``too_many`` it holds more values than a payload may, and only its envelope is looked at."""
     marker = b""
     try:
         try:
@@ -233,7 +240,7 @@ def _decode_any(text: bytes, too_deep_keys: Collection[str] = ()) -> Message:
         raise Malformed(_hint(text) or str(error), quote(text)) from None
     if envelope is None:
         raise _not_an_object(text)
-    line = _Line(text, envelope, too_deep_keys, marker)
+    line = _Line(text, envelope, too_deep_keys, marker, too_many)
     if envelope.jsonrpc != _VERSION and _string(envelope.jsonrpc) != "2.0":
         raise line.bad('"jsonrpc": "2.0"')
     return _from_server(line) if envelope.method else _answer(line)

@@ -258,12 +258,12 @@ def decode_call_result(raw: bytes, content: Content = "text") -> CallResult:
             result = _decode_result(raw)
         except msgspec.ValidationError:
             return _decode_result_by_field(raw, content)
-        blocks = []
+        blocks: list[dict[str, Any]] = []
         for block in result.content:
             if block.type != "text":
                 blocks.append({"type": block.type})
             elif block.text is UNSET:
-                return _decode_result_by_field(raw, content)
+                blocks.append(_decode_block_again(raw, len(blocks)))
             else:
                 blocks.append({"type": "text", "text": block.text})
         return CallResult(blocks, result.isError, _structured(result.structuredContent))
@@ -276,6 +276,11 @@ def _decode_result_by_field(raw: bytes, content: Content) -> CallResult:
     blocks = [_decode_block(item, index, content) for index, item in enumerate(items)]
     is_error = bool(result.isError) and _decode_field(_decode_bool, result.isError, _CALL, "isError", "a boolean")
     return CallResult(blocks, is_error, _structured(result.structuredContent))
+
+
+def _decode_block_again(raw: bytes, index: int) -> dict[str, Any]:
+    """The block ``index`` of a result whose blocks have a type each; raises what is wrong with it."""
+    return _decode_block(_decode_items(_decode_raw_result(raw).content)[index], index, "text")
 
 
 def _decode_block(raw: Raw, index: int, content: Content) -> dict[str, Any]:

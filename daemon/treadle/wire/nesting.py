@@ -1,4 +1,4 @@
-"""How deep a JSON text nests, found without decoding it (floor 0, pure).
+"""How deep a JSON text nests and how much it holds, found without decoding it (floor 0, pure).
 
 A decoder's own limit is the free stack of its thread, so it gives no stable answer; this one does, at the
 speed of the C functions that it is made of.
@@ -6,15 +6,21 @@ speed of the C functions that it is made of.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
 
 MAX_DEPTH: Final = 256
 """Levels that a line or a frame may have, its outermost container being level 1 (client page, section 7)."""
 
+MAX_VALUES: Final = 1_000_000
+"""Values that an answer may hold: commas and opened arrays and objects, outside of strings. A decoder needs some
+0.1 us and 100 bytes for each, so that a line of 16 MiB could otherwise hold up everybody for seconds."""
+
 _OPEN, _CLOSE = b"\x01", b"\xff"  # +1 and -1 as signed bytes
 _STEPS: Final = bytes.maketrans(b"[{]}", _OPEN * 2 + _CLOSE * 2)
-_NOT_STRUCTURE: Final = bytes(byte for byte in range(256) if byte not in b'[]{}"')
+_SEPARATORS: Final = b",[{"
+_QUOTE: Final = ord('"')
 _SEGMENT: Final = 1024 * 1024
 _PAIR_PASSES: Final = 4
 
@@ -30,7 +36,7 @@ def too_deep(text: bytes, limit: int = MAX_DEPTH) -> bool:
     if len(text) <= 2 * limit:
         return False
     left = limit - _count(text, b"[", limit)
-    return left < _count(text, b"{", left + 1) and nesting(text) > limit
+    return left < _count(text, b"{", left + 1) and _passes(text, limit)
 
 
 def _count(text: bytes, byte: bytes, most: int) -> int:
@@ -45,29 +51,49 @@ def _count(text: bytes, byte: bytes, most: int) -> int:
     return found
 
 
-def nesting(text: bytes) -> int:
-    """The number of levels of the JSON ``text``: 0 for a scalar, 1 for ``[]``, 2 for ``[[]]``."""
-    steps = _brackets(text)
+def too_many_values(text: bytes, limit: int = MAX_VALUES) -> bool:
+    """Whether the JSON ``text`` holds more than ``limit`` values, which is counted as at :data:`MAX_VALUES`."""
+    if len(text) <= limit or sum(map(text.count, (b",", b"[", b"{"))) <= limit:
+        return False
+    return sum(map(len, _outside_strings(text, _SEPARATORS))) > limit
+
+
+def _passes(text: bytes, limit: int) -> bool:
+    """Whether ``text`` nests past ``limit`` levels; what follows the first place that does is not looked at."""
+    depth = 0
+    for part in _outside_strings(text, b"[]{}"):
+        steps = part.translate(_STEPS)
+        if depth + _at_most(steps) > limit and depth + _highest(steps) > limit:
+            return True
+        depth += steps.count(_OPEN) - steps.count(_CLOSE)
+    return False
+
+
+def _at_most(steps: bytes) -> int:
+    """At least the levels that ``steps`` rise to, and usually exactly these."""
     levels = 0
     # Removing every innermost pair lowers the whole tree by one level, and shrinks usual documents to little.
     while levels < _PAIR_PASSES and _OPEN + _CLOSE in steps:
         steps = steps.replace(_OPEN + _CLOSE, b"")
         levels += 1
-    return levels + max(accumulate(memoryview(steps).cast("b")), default=0)
+    return levels + _highest(steps)
 
 
-def _brackets(text: bytes) -> bytes:
-    """The brackets of ``text`` outside of its strings, as signed steps."""
+def _highest(steps: bytes) -> int:
+    return max(accumulate(memoryview(steps).cast("b")), default=0)
+
+
+def _outside_strings(text: bytes, kept: bytes) -> Iterator[bytes]:
+    """The bytes of ``text`` out of ``kept`` that stand outside of its strings, in a few parts."""
     if b"\\" in text:
         text = text.replace(rb"\\", b"").replace(rb"\"", b"")
-    # What is left of a string without brackets is two quotes. Taking away any two neighbours leaves every other
-    # byte inside or outside of a string as it was.
-    text = text.translate(None, _NOT_STRUCTURE).replace(b'""', b"")
-    steps = []
+    # What is left of a string without any of these is two quotes. Taking away any two neighbours leaves every
+    # other byte inside or outside of a string as it was.
+    dropped = bytes(byte for byte in range(256) if byte not in kept and byte != _QUOTE)
+    text = text.translate(None, dropped).replace(b'""', b"")
     in_string = 0
     # In segments, because a text of tiny strings falls into very many parts.
     for start in range(0, len(text), _SEGMENT):
         parts = text[start : start + _SEGMENT].split(b'"')
-        steps.append(b"".join(parts[in_string::2]))
+        yield b"".join(parts[in_string::2])
         in_string ^= (len(parts) - 1) & 1
-    return b"".join(steps).translate(_STEPS)
