@@ -46,6 +46,9 @@ _KEYS: tuple[tuple[str, type, str], ...] = (
 )
 _NAMES = frozenset(key for key, _, _ in _KEYS)
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
+BUDGET = 200_000
+"""Values and map keys that are looked at for the one that is wrong: a fraction of a second's work."""
+
 _QUOTED = 60  # characters of a key that a message quotes
 _STEPS = 32  # steps of a path that a message spells out
 
@@ -58,6 +61,10 @@ _FOREIGN = object()  # stands in the envelope for what has no place in a frame
 
 class _Damage(Exception):
     """The payload is not one msgpack value within the limits."""
+
+
+class _TooLong(Exception):
+    """Nothing is known yet, and :data:`BUDGET` is used up."""
 
 
 class _Open:
@@ -88,7 +95,8 @@ class _Scan:
         self.spans: list[tuple[_Steps, int, int]] = []  # (region, start, end) of every value of `arguments`
 
     def run(self) -> None:
-        """Reads the whole payload. Raises :class:`_Damage`; what was read before it stays."""
+        """Reads the whole payload. Raises :class:`_Damage`, and :class:`_TooLong` past :data:`BUDGET` values;
+        what was read before it stays."""
         try:
             end = self._run()
         except IndexError:
@@ -101,6 +109,7 @@ class _Scan:
     def _run(self) -> int:
         payload, stack = self.payload, self.stack
         position = 0
+        budget = BUDGET
         while stack:
             top = stack[-1]
             if top.left == 0:
@@ -109,6 +118,9 @@ class _Scan:
                     self._ended(top.start, position)
                 continue
             top.left -= 1
+            budget -= 1
+            if budget < 0:
+                raise _TooLong
             if not top.is_map:
                 top.step += 1  # type: ignore[operator]
             elif top.left % 2:
@@ -122,6 +134,7 @@ class _Scan:
                 assert run is not None
                 passed = run.end() - position - 1
                 top.left -= passed
+                budget -= passed
                 top.step += passed  # type: ignore[operator]
                 position = run.end()
             else:
@@ -225,7 +238,8 @@ class _Scan:
 def examine(payload: bytes) -> Frame | FrameFault:
     """The frame with its ``invalid`` set, or the fault, of a payload that is not plainly good.
 
-    Linear in the payload. An unsupported version is told first, since a later version may change the rest.
+    Linear in the payload; past :data:`BUDGET` values it does not say where it is wrong. An unsupported version is
+    told first, since a later version may change the rest.
     """
     scan = _Scan(payload)
     damage = ""
@@ -233,6 +247,10 @@ def examine(payload: bytes) -> Frame | FrameFault:
         scan.run()
     except _Damage as error:
         damage = str(error)
+    except _TooLong:
+        from treadle_client._outline import outline
+
+        return outline(payload, "something that has no place in a frame; the frame is too large to say where")
     envelope = scan.envelope or {}
     id_ = envelope.get("id")
     id_ = id_ if type(id_) is int and id_ >= 0 else 0

@@ -17,7 +17,7 @@ from msgpack import Packer, unpackb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any, Literal
 
 MAX_FRAME = 16 * 1024 * 1024
@@ -28,6 +28,9 @@ MAX_DEPTH = 256
 
 VERSION = 1
 """The version of the envelope: the value of its key ``v``."""
+
+SURE = 65536
+"""Bytes of a payload up to which it cannot hold too many values, whatever they are."""
 
 _PREFIX = Struct(">I")
 _SCALARS = frozenset({str, int, float, bool, type(None)})
@@ -101,6 +104,14 @@ class FrameTooLarge(ValueError):
         super().__init__(f"the frame is {size} bytes, the limit is {limit}")
         self.size = size
         self.limit = limit
+
+
+class TooManyValues(Exception):
+    """A payload holds more values than its receiver builds; ``what`` names the bound."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
 
 
 class FrameUnencodable(ValueError):
@@ -205,12 +216,18 @@ def is_plain(body: Any) -> bool:
     return False
 
 
-def _decode(payload: bytes | bytearray | memoryview) -> Frame | FrameFault:
+def _decode(
+    payload: bytes | bytearray | memoryview, unpack: Callable[[bytes | bytearray | memoryview], Any]
+) -> Frame | FrameFault:
     try:
-        envelope = unpackb(payload)
+        envelope = unpack(payload)
         version, id_, kind, body = envelope["v"], envelope["id"], envelope["kind"], envelope["body"]
     except (ValueError, KeyError, TypeError):
         return _examine(payload)
+    except TooManyValues as error:
+        from treadle_client._outline import outline
+
+        return outline(bytes(payload), error.what)
     if (
         len(envelope) == 4
         and type(version) is int
@@ -239,7 +256,9 @@ def _examine(payload: bytes | bytearray | memoryview) -> Frame | FrameFault:
 class FrameReader:
     """Cuts a byte stream into frames, one reader a connection.
 
-    ``limit`` is the largest payload in bytes. Its cost is linear in the bytes fed, whatever their chunking.
+    ``limit`` is the largest payload in bytes. ``unpack`` decodes the msgpack of a payload past :data:`SURE` bytes,
+    and may raise :class:`TooManyValues`: then a ``call`` or ``cap_call`` comes with its ``invalid`` set, and every
+    other frame is a fault. The cost is linear in the bytes fed, whatever their chunking.
     Frames that precede a bad one are delivered; then :attr:`fault` is set for good and nothing after the bad
     frame is looked at.
 
@@ -253,10 +272,15 @@ class FrameReader:
         ('bad_frame', 0)
     """
 
-    __slots__ = ("_need", "_pending", "fault", "limit")
+    __slots__ = ("_need", "_pending", "_unpack", "fault", "limit")
 
-    def __init__(self, limit: int = MAX_FRAME) -> None:
+    def __init__(
+        self,
+        limit: int = MAX_FRAME,
+        unpack: Callable[[bytes | bytearray | memoryview], Any] = unpackb,
+    ) -> None:
         self.limit = limit
+        self._unpack = unpack
         self.fault: FrameFault | None = None
         self._pending = bytearray()  # an incomplete frame from its length prefix on
         self._need = 4  # how many bytes of it decide what comes next
@@ -297,7 +321,7 @@ class FrameReader:
             if end > size:
                 need = 4 + length
                 break
-            frame = _decode(buffer[position + 4 : end])
+            frame = _decode(buffer[position + 4 : end], unpackb if length <= SURE else self._unpack)
             if isinstance(frame, FrameFault):
                 self._fail(frame)
                 return frames

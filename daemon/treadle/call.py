@@ -21,6 +21,7 @@ class Call(Waiter):
         "content",
         "deadline",
         "left",
+        "received",
         "started",
         "supervisor",
         "timeout_ms",
@@ -36,6 +37,8 @@ class Call(Waiter):
         self.content = content
         self.deadline = 0.0
         self.left = 0.0
+        self.received = 0.0
+        """The loop's time from which its time-out counts; 0.0 is the time at which it is submitted."""
         self.started = 0.0
         self.timer: asyncio.TimerHandle | None = None
         self.supervisor: Supervisor | None = None

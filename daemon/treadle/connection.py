@@ -166,6 +166,7 @@ class Connection(FrameStream):
             except Fault as fault:
                 refusal = fault
             else:
+                call.received = self.received
                 live[frame.id] = call
                 self.listener.in_flight += 1
                 self._broker.call(server, arguments, call, plain=True)

@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
 from treadle import answers
-from treadle.decoding import LARGE
+from treadle.decoding import LARGE, Job, unpack
 from treadle.peers import Peer
 from treadle_client import frames
 
@@ -45,12 +45,15 @@ class FrameStream(asyncio.Protocol):
         self.peer: Peer | None = None
         self.gone: asyncio.Future[None] = self.loop.create_future()
         self.silent = 0
+        self.received = 0.0
+        """The loop's time at which the last byte came of what is being served: nothing is read meanwhile."""
         self.waits_for_turn = False
-        self._reader = frames.FrameReader()
+        self._reader = frames.FrameReader(unpack=unpack)
         self._input = b""
         self._input_at = 0
         self._frames: deque[frames.Frame] = deque()
         self._decoding = False
+        self._values_held = 0
         self._reading = True
         self._eof = False
         self._out: list[bytes] = []
@@ -86,6 +89,7 @@ class FrameStream(asyncio.Protocol):
         if self._ending is not None:
             return
         self.silent = 0
+        self.received = self.loop.time()
         self._input = self._input[self._input_at :] + data if self._input else data
         self._input_at = 0
         self.work()
@@ -174,14 +178,22 @@ class FrameStream(asyncio.Protocol):
             self._input, self._input_at = b"", 0
         if is_large and len(data) >= missing:
             self._decoding = True
-            self.listener.decoder.feed(reader, data, self._decoded)
+            self.listener.decoder.feed(Job(reader, data, self._is_there, self._decoded))
         else:
             self._frames.extend(reader.feed(data))
 
-    def _decoded(self, found: list[frames.Frame]) -> None:
+    def _is_there(self) -> bool:
+        """Whether somebody still waits for what is to be decoded. The end of a client that is not read from is not
+        seen otherwise."""
+        if self._ending is None and self._has_hung_up():
+            self.abort()
+        return self._ending is None
+
+    def _decoded(self, found: list[frames.Frame], memory: int) -> None:
         self._decoding = False
         if self._ending is None:
             self._frames.extend(found)
+            self._values_held = memory
             self.work()
 
     def _break_off(self, fault: frames.FrameFault) -> None:
@@ -276,6 +288,8 @@ class FrameStream(asyncio.Protocol):
             self._ending = self.loop.time()
             self._frames.clear()
             self._input = b""
+            if self._decoding:
+                self.listener.decoder.forget(self._is_there)
             self.ended()
 
     def _has_hung_up(self) -> bool:
@@ -291,9 +305,11 @@ class FrameStream(asyncio.Protocol):
 
     @property
     def held(self) -> int:
-        """Bytes that are kept for this client: of half frames, and of answers that it has not read."""
+        """Bytes that are kept for this client: of half frames, of values that are not served yet, and of answers
+        that it has not read."""
         unread = self._out_bytes + self.transport.get_write_buffer_size()
-        return self._reader.pending + len(self._input) + unread
+        values = self._values_held if self._frames else 0
+        return self._reader.pending + len(self._input) + values + unread
 
     def look(self, now: float) -> None:
         """End a stream that holds resources and will not get on by itself (``Bounds`` of the listener)."""
@@ -302,6 +318,8 @@ class FrameStream(asyncio.Protocol):
         if self._ending is not None:
             if now - self._ending > bounds.linger_s:
                 self.abort()
+        elif self._decoding:
+            self._is_there()
         elif self._eof:
             self._go_on()
         elif self._reader.pending and self._reading and self.silent * bounds.look_s > bounds.stall_s:

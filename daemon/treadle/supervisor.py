@@ -375,11 +375,15 @@ class Supervisor:
     # --- calls ------------------------------------------------------------------------------------
 
     def submit(self, call: Call) -> None:
-        """Admit one call. It is delivered exactly once: by its time-out, plus its time in the queue."""
+        """Admit one call. It is delivered exactly once: by its time-out, plus its time in the queue. What went by
+        since its receipt, while its frame was decoded, is part of its time-out."""
         call.supervisor = self
         call.started = time.perf_counter()  # the loop counts whole milliseconds
-        call.deadline = self._loop.time() + call.timeout_ms / 1000
-        if self.state is State.READY:
+        now = self._loop.time()
+        call.deadline = (call.received or now) + call.timeout_ms / 1000
+        if call.deadline <= now:
+            self._refuse(call, CallTimedOut(call.timeout_ms, "not_sent"))
+        elif self.state is State.READY:
             assert self.config is not None
             assert self.client is not None
             if self._in_flight < self.config.max_in_flight:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import struct
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from support import script as s
 from support.household import config
 from support.wire import HELLO, Hall, Wire, descriptors, hall
-from treadle.decoding import MOST_CONTAINERS
+from treadle.decoding import MOST_CONTAINERS, read
 from treadle.listener import Bounds
 from treadle.peers import Access
 from treadle_client import frames
@@ -218,10 +219,10 @@ async def test_floods_of_many_clients_share_one_slice_of_the_loop(tmp_path: Path
 @pytest.mark.parametrize(
     "arguments",
     [
-        b"\x81\xa1a\xdd" + struct.pack(">I", MIB) + b"\x90" * MIB,
+        b"\x81\xa1a\xdd" + struct.pack(">I", 900_000) + b"\xcb@\x01\xc0\x00\x00\x00\x00\x00" * 900_000,
         b"\x81\xa1a\xdd" + struct.pack(">I", MIB // 4) + b"\x81\x90\xc0" * (MIB // 16),
     ],
-    ids=["arrays of nothing", "wrong in its last byte"],
+    ids=["many values", "wrong in its last byte"],
 )
 async def test_a_hostile_large_frame_is_decoded_beside_the_loop(tmp_path: Path, arguments: bytes) -> None:
     async with hall(tmp_path, config()) as place:
@@ -244,7 +245,37 @@ async def test_a_call_of_too_many_values_is_refused_in_band(tmp_path: Path) -> N
         await unharmed(wire)
     assert answer is not None
     assert (answer.id, answer.body["error"]["code"]) == (9, "invalid_argument")
-    assert "more than 1000000 arrays and maps" in answer.body["error"]["msg"]
+    assert "more than 100000 arrays and maps" in answer.body["error"]["msg"]
+
+
+async def test_clients_that_send_a_flood_of_values_and_close_cost_another_next_to_nothing(tmp_path: Path) -> None:
+    count = 15 * MIB
+    bomb = call_of(b"\x81\xa1a\xdd" + struct.pack(">I", count) + b"\x90" * count)
+    async with hall(tmp_path, config()) as place:
+        other = await place.connect()
+        for _ in range(6):
+            rude = await place.connect()
+            rude.writer.write(bomb)
+            await rude.writer.drain()
+            await rude.close()
+        body = {"server": "odd", "tool": "echo", "arguments": {"text": "x" * 100_000}, "timeout_ms": 2000}
+        assert len((await other.value("call", body))["content"][0]["text"]) == 100_000
+        await place.until(lambda: len(place.listener.connections) == 1)
+
+
+async def test_the_time_in_which_a_frame_is_decoded_is_part_of_the_calls_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(reader: frames.FrameReader, data: bytes) -> tuple[list[frames.Frame], int]:
+        time.sleep(0.1)
+        return read(reader, data)
+
+    monkeypatch.setattr("treadle.decoding.read", slowly)
+    async with hall(tmp_path, config()) as place:
+        wire = await place.connect()
+        body = {"server": "odd", "tool": "echo", "arguments": {"text": "x" * 100_000}, "timeout_ms": 50}
+        answer = await wire.ask("call", body)
+    assert (answer.body["error"]["code"], answer.body["error"]["outcome"]) == ("mcp_timeout", "not_sent")
 
 
 async def test_frames_behind_a_large_one_keep_their_order(tmp_path: Path) -> None:

@@ -215,9 +215,13 @@ async def test_a_heartbeat_is_echoed(tmp_path: Path) -> None:
 
 async def test_a_heartbeat_that_grows_past_a_frame_is_answered_all_the_same(tmp_path: Path) -> None:
     # A float of 32 bits becomes one of 64.
-    count = 2 * 1024 * 1024
+    count = 900_000
+    text = b"x" * 11_500_000
     payload = (
-        bytes.fromhex("84a17601a2696403a46b696e64a9686561727462656174a4626f647981a161dd")
+        bytes.fromhex("84a17601a2696403a46b696e64a9686561727462656174a4626f647982a174db")
+        + len(text).to_bytes(4, "big")
+        + text
+        + bytes.fromhex("a161dd")
         + count.to_bytes(4, "big")
         + bytes.fromhex("ca3dcccccd") * count
     )

@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from treadle.decoding import MOST_CONTAINERS
+from treadle.decoding import MOST_CONTAINERS, MOST_VALUES
 from treadle.listener import Bounds
 from treadle_client import errors
 from treadle_client.frames import MAX_DEPTH, MAX_FRAME, FrameReader, encode
@@ -108,8 +108,8 @@ def test_the_bounds_are_those_of_the_listener() -> None:
     bounds = Bounds()
     assert f"The `hello` must come within {bounds.hello_s:g} s" in PAGE
     assert f"must come within {bounds.stall_s:g} s" in PAGE.replace("\n  ", " ")
-    assert MOST_CONTAINERS == 1_000_000
-    assert "at most a million arrays and maps" in PAGE
+    assert (MOST_CONTAINERS, MOST_VALUES) == (100_000, 1_000_000)
+    assert "at most 100 000 arrays and maps, and a million values" in PAGE
 
 
 def test_every_code_that_the_client_knows_is_explained() -> None:

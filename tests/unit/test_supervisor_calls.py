@@ -81,6 +81,30 @@ async def test_a_call_that_waited_for_a_start_and_then_in_the_queue_pays_for_the
 
 
 @virtual
+async def test_the_time_of_a_call_counts_from_its_receipt() -> None:
+    async with watched(NEVER) as house:
+        await house.until(State.READY)
+        here = asyncio.get_running_loop().time()
+        call = Asked(timeout_ms=1000)
+        call.received = here - 0.4
+        house.one.submit(call)
+        await call.done
+        assert call.fault == CallTimedOut(1000, "unknown")
+        assert asyncio.get_running_loop().time() - here == pytest.approx(0.6, abs=0.002)
+
+
+@virtual
+async def test_a_call_whose_time_was_up_before_it_was_read_is_not_sent() -> None:
+    async with watched(NEVER) as house:
+        await house.until(State.READY)
+        call = Asked(timeout_ms=1000)
+        call.received = asyncio.get_running_loop().time() - 1.0
+        house.one.submit(call)
+        assert call.fault == CallTimedOut(1000, "not_sent")
+        assert house.one.in_flight == 0
+
+
+@virtual
 async def test_no_more_calls_wait_for_a_start_than_could_be_admitted() -> None:
     async with watched(s.script(s.on("initialize")), max_in_flight=2, queue=1) as house:
         calls = [submitted(house) for _ in range(4)]
