@@ -107,6 +107,15 @@ def test_doctor_says_that_the_daemon_runs_another_file(shared: Daemon, typed: Ve
     assert not any("the daemon runs" in what for what in told(shared.config))
 
 
+def test_doctor_sends_nobody_to_the_log_of_a_server_that_was_never_started(serve: Serve, typed: Verb) -> None:
+    daemon = serve({"bad": {"command": "x"}})
+    (told,) = [
+        one for one in typed(daemon, "doctor", "--config", str(daemon.config), "--json").json
+        if one["where"] == "server bad"
+    ]  # fmt: skip
+    assert told["fix"] == "put that right, then treadle reload or treadle start bad"
+
+
 def test_a_tool_that_is_not_there_is_told_with_the_nearest(shared: Daemon, typed: Verb) -> None:
     assert typed(shared, "tools", "demo", "ecko") == Done(
         2, "", "treadle: server demo has no tool 'ecko'; did you mean 'echo'?\n"
