@@ -38,6 +38,10 @@ __all__ = ["Finding", "Guard", "Record", "recover"]
 RECOVERY_S: Final = 5.0
 FIRST_POLL_S: Final = 0.002
 SLOWEST_POLL_S: Final = 0.1
+QUIET_LOOKS: Final = 3
+"""So many looks in a row, FIRST_POLL_S apart, must show no new process before a chase is over."""
+CHASE_S: Final = 1.0
+"""How long one chase may take: on a busy machine there is always a new process."""
 RELEASE_S: Final = 2.0
 DEATH_S: Final = 2.0
 """How long the guard waits for a daemon that closed its pipe to be gone altogether."""
@@ -90,8 +94,10 @@ def _end(held: tuple[Held, ...], before: int | None) -> list[Finding]:
     deadline = time.monotonic() + RECOVERY_S
     findings: dict[tuple[int, int], Finding] = {}
     pause = FIRST_POLL_S
+    marks = {one.marker for one in held}
     while True:
-        ours, doubtful = identify(held, list(procfs.everyone()), before)
+        processes = list(procfs.everyone())
+        ours, doubtful = identify(held, processes, before)
         late = time.monotonic() >= deadline
         fresh = [item for item in ours if item[0].key not in findings]
         for process, one, how in fresh:
@@ -105,14 +111,40 @@ def _end(held: tuple[Held, ...], before: int | None) -> list[Finding]:
             if late:
                 what = f"was left over (known by its {how}) and cannot be ended: end it by hand"
                 findings[process.key] = Finding(one.server, process.pid, _name(process.pid), what)
-        if not ours or late:
+        if late:
             break
+        if not ours:
+            if not _chase(marks, {process.pid for process in processes}, deadline):
+                break
+            continue
         time.sleep(pause)
         pause = min(pause * 2, SLOWEST_POLL_S)
     for process, one in doubtful:
         what = "may be left over: its session or group has the number of the ended server; it was left alone"
         findings[process.key] = Finding(one.server, process.pid, _name(process.pid), what)
     return list(findings.values())
+
+
+def _chase(marks: set[str], seen: set[int], deadline: float) -> bool:
+    """Stop what carries one of ``marks`` and was not ``seen``, the newest first, looking as fast as it forks away.
+
+    Returns whether there was any. Over when nothing new appears any more, after CHASE_S, or at the ``deadline``
+    (monotonic). A process that ended before it could be judged may have left another one.
+    """
+    end = min(deadline, time.monotonic() + CHASE_S)
+    found = False
+    quiet = 0
+    while quiet < QUIET_LOOKS and time.monotonic() < end:
+        listed = set(procfs.pids())
+        judged = [procfs.halt(pid, MARK, marks) for pid in sorted(listed - seen, reverse=True)]
+        seen = listed
+        found = found or True in judged
+        if True in judged or None in judged:
+            quiet = 0
+        else:
+            quiet += 1
+            time.sleep(FIRST_POLL_S)
+    return found
 
 
 def identify(
@@ -232,10 +264,21 @@ class Guard:
         def gone() -> None:
             self._unwatch()
             self._close()
-            self._popen.wait()
+            if self._popen.poll() is None:  # a tracer has the status first; reaped as an orphan when it lets go
+                self._popen.returncode = -signal.SIGKILL
             ended()
 
         loop.add_reader(self._pidfd, gone)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody stopped it: it would sleep through the daemon's death."""
+        process = procfs.read(self.pid)
+        return process is not None and process.state in "Tt"
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal; nothing when it has ended."""
+        self._popen.send_signal(number)
 
     def _unwatch(self) -> None:
         if self._pidfd >= 0:
@@ -252,6 +295,7 @@ class Guard:
         """Let it live on: it ends what the record still holds as soon as this process is gone and its end of the
         pipe with it."""
         self._unwatch()
+        self._popen.send_signal(signal.SIGCONT)
 
     async def release(self, within: float = RELEASE_S) -> None:
         """Send it home at the daemon's orderly end and reap it; killed when it does not go within ``within``
@@ -259,6 +303,7 @@ class Guard:
         import asyncio
 
         self._unwatch()
+        self._popen.send_signal(signal.SIGCONT)
         if self._pipe >= 0:
             with suppress(OSError):
                 os.write(self._pipe, b"done\n")

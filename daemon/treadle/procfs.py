@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Final, NamedTuple
 
 PROC: Final = "/proc"
@@ -70,21 +70,24 @@ def read(pid: int) -> Process | None:
 
 def everyone() -> Iterator[Process]:
     """Every process that /proc shows; nobody when it cannot be read (see :func:`sighted`)."""
-    try:
-        with os.scandir(PROC) as entries:
-            names = [entry.name for entry in entries if entry.name.isdecimal()]
-    except OSError:
-        return
-    for name in names:
-        if (process := read(int(name))) is not None:
+    for pid in pids():
+        if (process := read(pid)) is not None:
             yield process
+
+
+def pids() -> list[int]:
+    """The pids that /proc shows; none when it cannot be read (see :func:`sighted`)."""
+    try:
+        return [int(name) for name in os.listdir(PROC) if name.isdecimal()]
+    except OSError:
+        return []
 
 
 def children(pid: int) -> list[Process]:
     """The children of ``pid``, zombies included.
 
-    A child that is reaped by another process meanwhile may hide a younger sibling for this once (proc(5)). One that
-    ends between the list and the look is left out: where absence has to be proven, take :func:`child_pids`.
+    A child that is reaped by another process meanwhile may hide a younger sibling for this once (proc(5)). One
+    that ends between the list and the look is left out: where absence has to be proven, take :func:`child_pids`.
     """
     return [process for child in child_pids(pid) if (process := read(child)) is not None]
 
@@ -132,12 +135,47 @@ def below(roots: set[int], processes: Iterable[Process]) -> Iterator[Process]:
 
 def variable(pid: int, name: str) -> str | None:
     """The value of a variable in the initial environment of ``pid``; None when absent or not readable."""
-    data = _slurp(f"{PROC}/{pid}/environ")
+    return _value(_slurp(f"{PROC}/{pid}/environ") or b"", name)
+
+
+def _value(environment: bytes, name: str) -> str | None:
     wanted = name.encode() + b"="
-    for item in (data or b"").split(b"\0"):
+    for item in environment.split(b"\0"):
         if item.startswith(wanted):
             return item[len(wanted) :].decode("utf-8", "replace")
     return None
+
+
+def halt(pid: int, name: str, values: Container[str | None]) -> bool | None:
+    """Stop ``pid`` if its variable ``name`` has one of ``values``; whether it has, None when it had ended already.
+
+    The quickest there is for a process that forks away. The pidfd is older than the look at the environment: if
+    the number passed to another process meanwhile, the signal goes nowhere.
+    """
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    try:
+        environment = _slurp(f"{PROC}/{pid}/environ")
+        if not environment:
+            return None
+        if _value(environment, name) not in values:
+            return False
+        signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
+    except OSError:
+        return None
+    finally:
+        os.close(pidfd)
+    return True
+
+
+def tracer(pid: int) -> int:
+    """The pid of the debugger of ``pid``, 0 when there is none."""
+    for line in (_slurp(f"{PROC}/{pid}/status") or b"").splitlines():
+        if line.startswith(b"TracerPid:"):
+            return int(line.split()[1])
+    return 0
 
 
 def kill(process: Process, number: signal.Signals = signal.SIGKILL) -> bool:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -10,8 +13,9 @@ import pytest
 
 from support.hoppers import COMPILER, Hoppers
 from support.receivers import Recorder, Workshop, workshop
+from treadle.custody import RECOVERY_S, recover
 from treadle.process import ChildProcess
-from treadle.record import Record
+from treadle.record import MARK, Record
 from treadle.transport import Ladder
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
@@ -66,3 +70,21 @@ async def test_what_hops_without_a_mark_makes_every_drain_unknown_and_ends_with_
     assert not hoppers.still()
     ended = await shop.custody.end_strangers()
     assert ended.drained is not True or hoppers.still()
+
+
+@pytest.mark.parametrize(("lines", "pause_us"), [(8, 0), (1, 20_000)])
+def test_what_hops_with_a_recorded_mark_is_chased_by_the_recovery(
+    tmp_path: Path, hoppers: Hoppers, lines: int, pause_us: int
+) -> None:
+    path = tmp_path / "record.json"
+    Record(path).hold("the-hoppers", "github", None)
+    body = json.loads(path.read_text())
+    body["daemon"]["start"] -= 1  # of a daemon that is gone
+    path.write_text(json.dumps(body))
+    subprocess.run(["/bin/sh", "-c", hoppers.command(lines, pause_us)], env={MARK: "the-hoppers"}, check=True)
+    assert not hoppers.still()
+    began = time.monotonic()
+    findings = recover(path)
+    assert time.monotonic() - began < RECOVERY_S + 1
+    assert hoppers.still() or any("cannot be ended" in str(one) for one in findings)
+    assert {one.server for one in findings} == {"github"}
