@@ -30,6 +30,8 @@ EXIT_GRACE_S: Final = 0.1
 """How long the end of the channel waits for the exit status that explains it."""
 DESCENDANT_GRACE_S: Final = 1.0
 """How long descendants may take to end after SIGTERM once the server itself is gone (never past the ladder)."""
+TRACER_S: Final = 0.05
+"""How long a process that traces the ended server may take to fetch its status, before it is killed for that."""
 FIRST_POLL_S: Final = 0.001
 SLOWEST_POLL_S: Final = 0.05
 
@@ -198,10 +200,19 @@ class ChildProcess:
     def _exited(self) -> None:
         """The pidfd became readable: look at the status without reaping, then let the channel and the tree end."""
         self._loop.remove_reader(self._pidfd)
-        with suppress(ChildProcessError):
-            self._exit = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT)
-        if self._exit is None:  # someone else took the status: the numbers are no longer reserved
+        self._take_exit(patient=True)
+
+    def _take_exit(self, *, patient: bool) -> None:
+        try:
+            self._exit = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        except ChildProcessError:  # someone else took the status: the numbers are no longer reserved
             self._custody.leader_reaped(self._incarnation)
+        else:
+            if self._exit is None:  # it has ended, but its tracer is told first and did not listen yet
+                if not patient:
+                    self._custody.end_tracer(self._incarnation)
+                self._loop.call_later(TRACER_S, lambda: self._take_exit(patient=False))
+                return
         self._gone = True
         self._changed.set()
         self._begin_ending()
@@ -300,7 +311,7 @@ class ChildProcess:
     def _reap(self) -> None:
         assert self._popen is not None
         with suppress(ChildProcessError):
-            os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
+            os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)
         os.close(self._pidfd)
         self._custody.leader_reaped(self._incarnation)
         self._reaped = True

@@ -7,7 +7,7 @@ parents, by the session or group of the unreaped leader, by having been seen in 
 signalled, and by the mark in its environment. What nobody can attribute is said to be unknown.
 
 A process can also hide in motion: it forks, ends, and its child does the same. Each look then meets dead parents
-and newborn children. Nothing but stillness is proof: several looks in which nobody came, went or could not be read.
+and newborn children. Nothing but stillness is proof: several looks in which nobody came or went.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TICK_S: Final = 2.0
 FIRST_POLL_S: Final = 0.001
 SLOWEST_POLL_S: Final = 0.05
 QUIET_LOOKS: Final = 3
-"""So many looks in a row, FIRST_POLL_S apart, must find nothing and nothing that moves before that counts as proof."""
+"""So many looks in a row, FIRST_POLL_S apart, that find nothing and no movement are proof that nothing is left."""
 RESTLESS_S: Final = 1.0
 """How long a drain waits for the end of a movement in which it found nothing of its own."""
 BURST_S: Final = 0.02
@@ -84,8 +84,8 @@ class Drain(Struct, frozen=True):
 
 
 class Survey(Struct, frozen=True):
-    """One look at the tree of an incarnation: its live ``members`` by pid, the pids of the orphans of ``others`` and
-    of those ``unknown`` to everybody, and whether something ``moved``: it had ended, or could not be read."""
+    """One look at the tree of an incarnation: its live ``members`` by pid, the pids of the orphans of ``others``
+    and of those ``unknown`` to everybody, and whether something ``moved``: it had ended, or could not be read."""
 
     members: dict[int, Process]
     others: frozenset[int]
@@ -316,7 +316,7 @@ class Custody:
         return Drain(None if look.unknown or not self._subreaper else True, "sweep", len(killed))
 
     def _look(self, incarnation: Incarnation, last: Survey | None) -> Survey:
-        """A survey without the leader. Orphans of nobody that came or went since the ``last`` one have moved too."""
+        """A survey without the leader. Orphans of nobody that came or went since the ``last`` one moved too."""
         look = self._survey(incarnation)
         self.reap_strangers()
         if incarnation.reserved and incarnation.pid is not None:
@@ -343,9 +343,21 @@ class Custody:
             if not fresh or time.monotonic() >= end:
                 return stopped
 
+    def end_tracer(self, incarnation: Incarnation) -> None:
+        """Kill what keeps the status of the dead leader from its parent: a descendant that traces it and does not
+        wait. A debugger from elsewhere is left alone: it will wait."""
+        assert incarnation.pid is not None
+        look = self._survey(incarnation)
+        for process in look.members.values():
+            if process.pid != incarnation.pid:
+                procfs.kill(process)
+        if (tracer := procfs.tracer(incarnation.pid)) in look.unknown:
+            with suppress(OSError):
+                os.kill(tracer, signal.SIGKILL)
+
     async def end_strangers(self, within: float = DRAIN_S) -> Drain:
-        """At the daemon's end, when no server is left: kill every orphan that was adopted. ``drained`` is False when
-        some are known to be left after ``within`` seconds, None when some still come and go."""
+        """At the daemon's end, when no server is left: kill every orphan that was adopted. ``drained`` is False
+        when some are known to be left after ``within`` seconds, None when some still come and go."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
         pause = FIRST_POLL_S

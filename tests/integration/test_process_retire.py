@@ -151,3 +151,36 @@ async def test_no_signal_follows_the_reap(shop: Workshop, monkeypatch: pytest.Mo
     await child.retire(KILL_NOW)
     assert sent == []
     assert pid not in sent
+
+
+# --- a status that somebody withholds --------------------------------------------------------------------------
+
+# A child seizes the server as a debugger does and never waits: its parent is told of the end only after that.
+SEIZED = """
+import ctypes, os, sys, time
+libc = ctypes.CDLL(None)
+libc.ptrace.argtypes = [ctypes.c_long] * 4
+libc.prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)
+server, (r, w) = os.getpid(), os.pipe()
+if os.fork() == 0:
+    {hide}
+    seized = libc.ptrace(0x4206, server, 0, 0)
+    os.write(w, b"n" if seized else b"y")
+    os.closerange(0, 3)
+    os.execve("/bin/sleep", ["sleep", "60"], {environment})
+print(os.read(r, 1).decode(), flush=True)
+sys.stdin.read()
+"""
+HIDE = "os.setsid(); os.fork() and os._exit(0)"
+
+
+@pytest.mark.parametrize(("hide", "environment"), [("pass", "os.environ"), (HIDE, "{}")])
+async def test_a_tracer_that_never_waits_does_not_hide_the_exit(
+    shop: Workshop, hide: str, environment: str
+) -> None:
+    child, receiver = await shop.python(SEIZED.format(hide=hide, environment=environment))
+    if await receiver.line() != "y":
+        pytest.skip("tracing is not allowed here")
+    async with asyncio.timeout(10):
+        evidence = await child.retire(Ladder(term_after=5, kill_after=6))
+    assert (evidence.kind, evidence.status, evidence.rung, evidence.drained) == ("exited", 0, "eof", True)
