@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import logging
 import os
+import signal
 import stat
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 
 GUARD_PAUSE_S: Final = 1.0
 """Between the end of a guard and the start of another one."""
+GUARD_LOOK_S: Final = 2.0
+"""How often it is looked at whether the guard was stopped."""
 
 _A_FILE: Final = "it, or a directory above it, is a file"
 
@@ -94,6 +97,7 @@ class Keeper:
         self.custody = Custody(record=self._record)
         self._guard: Guard | None = None
         self._again: asyncio.TimerHandle | None = None
+        self._was_stopped = False
         self._start_guard()
 
     async def end(self) -> bool:
@@ -125,15 +129,31 @@ class Keeper:
         try:
             self._guard = guard = Guard.start(self._record)
             self.custody.own(guard.pid)
-            guard.watch(asyncio.get_running_loop(), self._guard_ended)
+            loop = asyncio.get_running_loop()
+            guard.watch(loop, self._guard_ended)
+            self._was_stopped = False
+            self._again = loop.call_later(GUARD_LOOK_S, self._look_at_guard)
         except OSError as error:
             log.error(
                 "no guard runs: %s. Should this daemon be killed, only its next start ends what its servers leave",
                 error.strerror or error,
             )
 
+    def _look_at_guard(self) -> None:
+        assert self._guard is not None
+        stopped = self._guard.stopped
+        if stopped:
+            # One that was continued and is stopped again is held by somebody: its end brings another one.
+            remedy = "killed" if self._was_stopped else "continued"
+            log.error("the guard (process %d) was stopped by somebody; it is %s", self._guard.pid, remedy)
+            self._guard.send(signal.SIGKILL if self._was_stopped else signal.SIGCONT)
+        self._was_stopped = stopped
+        self._again = asyncio.get_running_loop().call_later(GUARD_LOOK_S, self._look_at_guard)
+
     def _guard_ended(self) -> None:
         assert self._guard is not None
+        if self._again is not None:
+            self._again.cancel()
         self.custody.disown(self._guard.pid)
         log.error("the guard (process %d) ended; another one takes its place", self._guard.pid)
         self._guard = None

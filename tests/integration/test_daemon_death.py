@@ -294,3 +294,19 @@ def test_the_guard_of_a_killed_daemon_spares_everybody_who_is_not_in_its_record(
         spared = bystander.poll() is None
         bystander.kill()
     assert spared
+
+
+def test_a_guard_that_is_stopped_is_continued_and_one_that_is_stopped_again_is_replaced(
+    daemons: list[Daemon], tmp_path: Path
+) -> None:
+    daemon = prepare(daemons, tmp_path / "stopped", {"clean": {"command": KINDS["clean"]}})
+    daemon.start()
+    unruly.settle(daemon)
+    guard = unruly.guard_of(daemon)
+    os.kill(guard, signal.SIGSTOP)
+    until(
+        lambda: f"the guard (process {guard}) was stopped by somebody; it is continued" in daemon.log(), "the word"
+    )
+    os.kill(guard, signal.SIGSTOP)
+    until(lambda: f"the guard (process {guard}) ended; another one takes its place" in daemon.log(), "the report")
+    until(lambda: unruly.guard_of(daemon) != guard, "another guard")
