@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import partial
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support import effort
+from treadle.secrets import Redactor, Secret
 from treadle.stderr import BURST, LINE_LIMIT, OVERLAP, StderrTail
 
 SECRET = "s3cr3t-value-of-some-length"
@@ -65,6 +67,43 @@ def test_no_part_of_a_secret_at_the_cut_of_a_long_line_is_shown(offset: int, ear
     (shown,) = StderrTail(redact).feed(line + b"\n", 0.0)
     assert not any(SECRET[:length] in shown for length in range(4, len(SECRET) + 1))
     assert shown.endswith("…")
+
+
+@pytest.mark.parametrize("before", [0, 1, 5, 63])
+@pytest.mark.parametrize("copies", [100, 190, 193, 800])
+def test_a_long_line_of_nothing_but_a_secret_shows_none_of_it(before: int, copies: int) -> None:
+    secret = "s3cr3t-0123456789-abcdefghijklmnopqrstuvwxyz-ABCDEFGHIJKLMNOPQR-"
+    tail = StderrTail(Redactor([Secret(secret)]))
+    (shown,) = tail.feed(f"{'x' * before}{secret * copies}\n".encode(), 0.0)
+    for text in (shown, tail.tail(), tail.last_lines(limit=4000)):
+        assert not any(secret[at : at + 5] in text for at in range(len(secret) - 4))
+
+
+def test_of_a_line_that_is_too_long_the_beginning_is_shown() -> None:
+    (shown,) = StderrTail(Redactor([Secret("hunter2-hunter2")])).feed(b"x" * 100_000 + b"\n", 0.0)
+    assert shown == "x" * (LINE_LIMIT - 1) + "…"
+
+
+@pytest.mark.parametrize("line", [b"\n", b"x\n", b"x\r", b" \n", b"\n \nxy\n"])
+def test_a_flood_of_lines_costs_little_for_each_once_the_log_has_its_share(line: bytes) -> None:
+    tail = StderrTail(redact)
+    chunk = line * (32_768 // len(line))
+    tail.feed(chunk, 0.0)
+    assert effort.lines(lambda: tail.feed(chunk, 0.0)) < 500
+    assert len(tail._kept) <= 65536
+
+
+@given(st.lists(st.sampled_from([b"\n", b"x\n", b" \t\n", b" y\r", b"\r\n", b" z"]), max_size=300))
+def test_every_line_is_shown_or_counted(pieces: list[bytes]) -> None:
+    data = b"".join(pieces)
+    tail = StderrTail(redact)
+    lines = [line.decode() for line in data.replace(b"\r", b"\n").split(b"\n") if line.strip()]
+    shown = tail.feed(data, 0.0) + tail.finish(0.0)
+    left_out = len(lines) - BURST
+    assert shown == [line.replace("\t", " ") for line in lines[:BURST]] + (
+        [f"({left_out} lines suppressed)"] if left_out > 0 else []
+    )
+    assert tail.tail() == "\n".join(lines).replace("\t", " ")
 
 
 def test_fifty_megabytes_without_a_newline_cost_bounded_memory_and_little_work() -> None:
