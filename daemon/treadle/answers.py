@@ -26,6 +26,10 @@ MOST_INTEGER: Final = 2**64 - 1
 """What a frame can hold."""
 
 
+_ID_AT: Final = 4 + len(b"\x84\xa1v\x01\xa2id\xcf")
+"""Where the eight bytes of an id lie in a frame whose id needs them all."""
+
+
 def failure(fault: Fault) -> dict[str, Any]:
     """The shape ``error`` of the socket page."""
     body: dict[str, Any] = {"code": failure_code(fault), "msg": explain(fault)}
@@ -47,6 +51,21 @@ def result_frame(frame_id: int, value: Any) -> bytes:
 def failure_frame(frame_id: int, fault: Fault) -> bytes:
     """The ``result`` frame of a request that failed."""
     return _fault_frame("result", frame_id, failure(fault))
+
+
+class AnyAnswer:
+    """A ``result`` frame for requests of any id. It is as long for every id, so that each sees the same limits."""
+
+    __slots__ = ("_frame",)
+
+    def __init__(self, outcome: Any) -> None:
+        """``outcome`` is a value, or the fault that stands for it."""
+        make = failure_frame if isinstance(outcome, Fault) else result_frame
+        self._frame = make(MOST_INTEGER, outcome)
+
+    def frame(self, frame_id: int) -> bytes:
+        """The frame that answers ``frame_id``."""
+        return self._frame[:_ID_AT] + frame_id.to_bytes(8, "big") + self._frame[_ID_AT + 8 :]
 
 
 def cap_result_frame(frame_id: int, outcome: CallResult | Fault) -> bytes:

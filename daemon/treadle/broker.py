@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import Struct
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MakeClient = Callable[[ServerConfig], Client]
+
+_Made = TypeVar("_Made")
 
 _PASSING: Final = (State.STARTING, State.CLOSING)
 
@@ -122,14 +124,23 @@ class Broker:
         Raises :class:`UnknownServer`, :class:`Unavailable` when it is not ready, and :class:`ResultMalformed`
         when a schema cannot be carried to msgpack.
         """
+        return listing_of(name, self.offered(name), schemas=schemas)
+
+    def offered(self, name: str) -> tuple[Tool, ...]:
+        """The tools of one server. Raises :class:`UnknownServer`, and :class:`Unavailable` for one not ready."""
         supervisor = self.find(name)
         if supervisor.state is not State.READY:
             raise Unavailable(supervisor.unavailable())
+        return supervisor.tools
+
+    async def beside(self, work: Callable[[], _Made]) -> _Made:
+        """What ``work`` gives, made on a thread, one after another: what is large must not hold up calls."""
+        # Not the loop's own executor: its end takes one more thread.
         try:
-            tools = [_tool_body(tool, schemas) for tool in supervisor.tools]
-        except NotCarriable as fault:
-            raise ResultMalformed(f"the listing of server {name}: {explain(fault)}") from None
-        return {"server": name, "tools": tools}
+            making = self._generating.submit(work)
+        except RuntimeError:  # no thread can be had
+            return work()
+        return await asyncio.wrap_future(making)
 
     async def generate(self, name: str, target: Target) -> dict[str, Any]:
         """The typed module of one server as the socket page's ``generate`` gives it.
@@ -138,15 +149,10 @@ class Broker:
         """
         from treadle import codegen
 
-        tools = codegen.from_result(self.listing(name, schemas=True))
-        # In a thread: a large listing must not hold up other calls. Not the loop's own executor: its
-        # end takes one more thread.
-        try:
-            making = self._generating.submit(codegen.generate, name, tools, target)
-        except RuntimeError:  # no thread can be had
-            made = codegen.generate(name, tools, target)
-        else:
-            made = await asyncio.wrap_future(making)
+        tools = self.offered(name)
+        made = await self.beside(
+            lambda: codegen.generate(name, codegen.from_result(listing_of(name, tools, schemas=True)), target)
+        )
         return {"module_name": made.module_name, "source": made.source, "surface": made.surface}
 
     def logs(self, name: str, max_bytes: int) -> str:
@@ -343,6 +349,14 @@ def _budget(supervisor: Supervisor, within_ms: int | None) -> tuple[Ladder | Non
 
 _SCHEMA_DEPTH: Final = MAX_DEPTH - 5
 """Levels of a schema: it is level 6 of the frame that takes it on."""
+
+
+def listing_of(name: str, tools: tuple[Tool, ...], *, schemas: bool) -> dict[str, Any]:
+    """The shape of ``list`` for ``tools``. Raises :class:`ResultMalformed` when a schema cannot be carried."""
+    try:
+        return {"server": name, "tools": [_tool_body(tool, schemas) for tool in tools]}
+    except NotCarriable as fault:
+        raise ResultMalformed(f"the listing of server {name}: {explain(fault)}") from None
 
 
 def _tool_body(tool: Tool, schemas: bool) -> dict[str, Any]:

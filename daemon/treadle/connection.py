@@ -205,7 +205,7 @@ class Connection(FrameStream):
         if asyncio.iscoroutine(value):
             self._live[frame.id] = self.listener.keep(self._answer(frame, value))
         else:
-            self.send(answers.result_frame(frame.id, value))
+            self.send(_framed(frame.id, value))
 
     def _authorise(self, frame: frames.Frame) -> None:
         peer = self.peer
@@ -220,12 +220,16 @@ class Connection(FrameStream):
 
     async def _answer(self, frame: frames.Frame, work: Coroutine[Any, Any, Any]) -> None:
         try:
-            answer = answers.result_frame(frame.id, await work)
+            answer = _framed(frame.id, await work)
         except Exception as error:
             answer = answers.failure_frame(frame.id, _fault_of(frame.kind, error))
         if self._live.pop(frame.id, None) is not None:
             self.send(answer)
             self.let_go_if_idle()
+
+
+def _framed(frame_id: int, value: Any) -> bytes:
+    return value.frame(frame_id) if type(value) is answers.AnyAnswer else answers.result_frame(frame_id, value)
 
 
 def _fault_of(kind: str, error: Exception) -> Fault:

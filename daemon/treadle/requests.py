@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
 import treadle
 from treadle import answers
-from treadle.broker import Broker, shutdown_body
+from treadle.broker import Broker, listing_of, shutdown_body
+from treadle.client import Client
 from treadle.errors import Fault, failure_code
 from treadle.wire.interchange import RESULT_LIMIT
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from treadle.codegen import Target
 
 DEFAULT_LOG_BYTES: Final = 65536
+LARGE_LISTING: Final = 64 * 1024
+"""Bytes of schemas from which on they are decoded on a thread."""
 TARGETS: Final[tuple[Target, ...]] = ("gleam", "python", "typescript")
 """What ``generate`` makes; spelled out, so that the generator is imported when it is used first."""
 
@@ -52,6 +56,7 @@ class Service:
         self._on_drain = on_drain
         self._on_shutdown = on_shutdown
         self._refusals: dict[str, int] = {}
+        self._listings: WeakKeyDictionary[Client, dict[bool, answers.AnyAnswer]] = WeakKeyDictionary()
         self._started = time.time()
         self._started_loop = asyncio.get_running_loop().time()
 
@@ -79,6 +84,30 @@ class Service:
             "servers": [supervisor.row(processes=processes) for supervisor in chosen],
         }
 
+    def listing(self, server: str, *, schemas: bool) -> answers.AnyAnswer | Coroutine[Any, Any, answers.AnyAnswer]:
+        """The answer to ``list``, made once for each incarnation; a large one on a thread.
+
+        Raises :class:`~treadle.errors.UnknownServer` and :class:`~treadle.errors.Unavailable`.
+        """
+        tools = self.broker.offered(server)
+        client = self.broker.find(server).client
+        assert client is not None
+        made = self._listings.setdefault(client, {})
+        if schemas in made:
+            return made[schemas]
+
+        def make() -> answers.AnyAnswer:
+            if schemas not in made:
+                try:
+                    outcome: Any = listing_of(server, tools, schemas=schemas)
+                except Fault as fault:
+                    outcome = fault
+                made[schemas] = answers.AnyAnswer(outcome)
+            return made[schemas]
+
+        size = sum(len(tool.input_schema) + len(tool.output_schema or b"") for tool in tools) if schemas else 0
+        return self.broker.beside(make) if size > LARGE_LISTING else make()
+
     def count_refusal(self, refusal: Fault) -> None:
         """A call was refused before it reached a server."""
         code = failure_code(refusal)
@@ -105,7 +134,7 @@ def _list(service: Service, body: dict[str, Any]) -> Any:
     schemas = answers.flag(body, "schemas", True)
     if server is None:
         return service.broker.summary()
-    return service.broker.listing(server, schemas=schemas)
+    return service.listing(server, schemas=schemas)
 
 
 def _status(service: Service, body: dict[str, Any]) -> Any:

@@ -70,6 +70,7 @@ class Supervisor:
         self.state = State.PREPARED
         self.reason: str | None = None
         self.client: Client | None = None
+        self._offered: tuple[Tool, ...] = ()
         self.generation = 0
         self.meter = Meter()
         self.started_at: float | None = None
@@ -303,6 +304,9 @@ class Supervisor:
         self.started_at = time.time()
         self.reason = None
         self.evidence = None
+        assert self.config is not None
+        # Once: a listing may have ten thousand tools, and every status counts them.
+        self._offered = tuple(tool for tool in client.tools if self.config.tool_allowed(tool.name))
         self.meter.know(tool.name for tool in self.tools)
         log.info(
             "%s: ready: %d tools, pid %s, generation %d",
@@ -533,9 +537,7 @@ class Supervisor:
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools of the listing taken at start that the configuration offers."""
-        if self.state is not State.READY or self.client is None or self.config is None:
-            return ()
-        return tuple(tool for tool in self.client.tools if self.config.tool_allowed(tool.name))
+        return self._offered if self.state is State.READY else ()
 
     def unavailable(self) -> str:
         """Why a call cannot be answered now, for people."""

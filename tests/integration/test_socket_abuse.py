@@ -15,9 +15,11 @@ import pytest
 from support import script as s
 from support.household import config
 from support.wire import HELLO, Hall, Wire, descriptors, hall
+from treadle.broker import listing_of
 from treadle.decoding import MOST_CONTAINERS, read
 from treadle.listener import Bounds
 from treadle.peers import Access
+from treadle.wire.messages import Tool
 from treadle_client import frames
 
 LOOPS = ("asyncio", "uvloop")
@@ -276,6 +278,30 @@ async def test_the_time_in_which_a_frame_is_decoded_is_part_of_the_calls_own(
         body = {"server": "odd", "tool": "echo", "arguments": {"text": "x" * 100_000}, "timeout_ms": 50}
         answer = await wire.ask("call", body)
     assert (answer.body["error"]["code"], answer.body["error"]["outcome"]) == ("mcp_timeout", "not_sent")
+
+
+@pytest.mark.parametrize("size", [10, 100_000, 9 * MIB], ids=["small", "large", "too large"])
+async def test_a_listing_is_made_once_however_often_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    made: list[bool] = []
+
+    def counted(name: str, tools: tuple[Tool, ...], *, schemas: bool) -> dict[str, Any]:
+        made.append(schemas)
+        return listing_of(name, tools, schemas=schemas)
+
+    monkeypatch.setattr("treadle.requests.listing_of", counted)
+    # Two of the largest pass what a frame may hold.
+    entries = [{**s.tool(name), "inputSchema": {"type": "object", "title": s.times("x", size)}} for name in "ab"]
+    async with hall(tmp_path, config(), plays={"odd": s.script(s.pages(entries[:1], entries[1:]))}) as place:
+        wire = await place.connect()
+        asked = [wire.send("list", {"server": "odd"}) for _ in range(5)]
+        answers = [await wire.frame() for _ in asked]
+        bare = await wire.value("list", {"server": "odd", "schemas": False})
+    assert [answer.id for answer in answers if answer is not None] == asked
+    assert {answer.body["ok"] for answer in answers if answer is not None} == {size < MIB}
+    assert [tool["name"] for tool in bare["tools"]] == ["a", "b"]
+    assert made == [True, False]
 
 
 async def test_frames_behind_a_large_one_keep_their_order(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from strategies import written
 
 from treadle.errors import CursorRepeated, DuplicateTool, FieldFault, ResultMalformed, TooManyPages
-from treadle.wire.listing import MAX_BYTES, MAX_PAGES, Listing
+from treadle.wire.listing import MAX_BYTES, MAX_PAGES, MAX_TOOLS, Listing
 
 
 def page(*names: str, cursor: str | None = None) -> bytes:
@@ -33,6 +33,18 @@ def test_a_name_listed_twice_names_both_indexes_also_over_pages() -> None:
     with pytest.raises(DuplicateTool) as two_pages:
         listing.add(page("c", "b"))
     assert two_pages.value == DuplicateTool("b", 1, 3)
+
+
+def test_a_listing_has_ten_thousand_tools_at_the_most() -> None:
+    assert MAX_TOOLS == 10_000
+    names = [f"t{number}" for number in range(MAX_TOOLS)]
+    full = Listing()
+    assert full.add(page(*names, cursor="1")) == "1"
+    assert full.add(page()) is None
+    listing = Listing()
+    listing.add(page(*names, cursor="1"))
+    with pytest.raises(ResultMalformed, match="it has 10002 tools or more, the limit is 10000"):
+        listing.add(page("one", "more"))
 
 
 def test_names_that_differ_in_case_only_are_different() -> None:

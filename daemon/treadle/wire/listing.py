@@ -11,6 +11,10 @@ from treadle.wire.messages import Tool, decode_tools_page
 MAX_PAGES: Final = 64
 """The most requests that one listing makes."""
 
+MAX_TOOLS: Final = 10_000
+"""The most tools that one listing may have; the client page sets no bound. Far more than any server has, and few
+enough that a status does not notice them."""
+
 MAX_BYTES: Final = 4 * MAX_LINE
 """The most bytes that the pages of one listing may have together."""
 
@@ -37,13 +41,17 @@ class Listing:
 
         Raises :class:`~treadle.errors.FieldFault`, :class:`~treadle.errors.DuplicateTool` (indexes count over
         all pages), :class:`~treadle.errors.CursorRepeated`, :class:`~treadle.errors.TooManyPages`, and
-        :class:`~treadle.errors.ResultMalformed` when the pages together pass :data:`MAX_BYTES`.
+        :class:`~treadle.errors.ResultMalformed` when the pages together pass :data:`MAX_BYTES` or
+        :data:`MAX_TOOLS`.
         """
         self.pages += 1
         self._bytes += len(raw)
         if self._bytes > MAX_BYTES:
             raise ResultMalformed(f"tools/list: its pages are {self._bytes} bytes, the limit is {MAX_BYTES}")
         page = decode_tools_page(raw, len(self._tools))
+        count = len(self._tools) + len(page.tools)
+        if count > MAX_TOOLS:
+            raise ResultMalformed(f"tools/list: it has {count} tools or more, the limit is {MAX_TOOLS}")
         for index, tool in enumerate(page.tools, len(self._tools)):
             first = self._indexes.setdefault(tool.name, index)
             if first != index:
