@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from session_kit import call, error, ready, result
+from session_kit import INITIALIZE, call, error, ready, result, started
 
-from treadle.errors import Malformed, ResultMalformed
-from treadle.session import Answered, Died, Failed, _session
+from treadle.errors import Malformed, ResultMalformed, ServerError
+from treadle.secrets import Redactor, Secret
+from treadle.session import Answered, Died, Failed, Initialized, _session
 
 
 @pytest.mark.parametrize("breach", [MemoryError(), RecursionError("deep"), SystemError("odd")])
@@ -55,3 +56,26 @@ def test_a_line_that_breaks_the_decoder_counts_as_a_bad_one(monkeypatch: pytest.
     assert isinstance(died, Died)
     assert isinstance(died.fault, Malformed)
     assert "could not be taken in: MemoryError" in died.fault.detail
+
+
+@pytest.mark.parametrize("secret", ["s3cret-s3cret-s3cret", "s3cret\u200bs3cret", "3141592653"])
+def test_a_secret_in_what_the_server_calls_itself_is_redacted(secret: str) -> None:
+    session = started(redact=Redactor([Secret(secret)]))
+    info = {"name": f"name {secret}", "version": "x" * 240 + secret * 2}
+    (event,) = session.receive_data(result(1, INITIALIZE | {"serverInfo": info, "instructions": f"use {secret}"}))
+    assert isinstance(event, Initialized)
+    assert event.result.server_name == "name [redacted]"
+    assert event.result.instructions == "use [redacted]"
+    assert event.result.server_version is not None
+    assert secret[:5] not in event.result.server_version
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"), [(3141592653, 0), (-3141592653, 0), (43141592653, 0), (-32602, -32602)]
+)
+def test_an_error_code_that_holds_a_secret_becomes_0(code: int, shown: int) -> None:
+    session = ready(redact=Redactor([Secret("3141592653")]))
+    call(session, "t")
+    (failed,) = session.receive_data(error(2, code, "no 3141592653"))
+    assert isinstance(failed, Failed)
+    assert failed.fault == ServerError(shown, "no [redacted]")

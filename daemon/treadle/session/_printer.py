@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from treadle.errors import (
     CursorRepeated,
     DuplicateTool,
@@ -17,6 +19,7 @@ from treadle.errors import (
 from treadle.text import ELLIPSIS, cap, quote, sanitise
 from treadle.wire.interchange import json_to_value, redact_json
 from treadle.wire.jsonrpc import ErrorResponse
+from treadle.wire.messages import InitializeResult
 
 _NAME_LIMIT: Final = 200
 _ERROR_MESSAGE_LIMIT: Final = 65_536
@@ -53,6 +56,19 @@ class Printer:
         """The beginning of an offending line."""
         return quote(self.redacted(line[:_QUOTED_BYTES].decode("utf-8", "backslashreplace")))
 
+    def initialized(self, result: InitializeResult) -> InitializeResult:
+        """``result`` with the server's own words in it made fit; its version is from a closed list."""
+        if self._redact is None:
+            return result
+        words = {
+            "server_name": result.server_name,
+            "server_version": result.server_version,
+            "instructions": result.instructions,
+        }
+        return msgspec.structs.replace(
+            result, **{key: self._redact(text) for key, text in words.items() if text is not None}
+        )
+
     def fault(self, fault: Fault) -> Fault:
         """``fault`` itself, with the server's own words in it made fit."""
         match fault:
@@ -69,8 +85,8 @@ class Printer:
         return fault
 
     def error(self, answer: ErrorResponse) -> ServerError:
-        """The server's error as the caller gets it. Raises :class:`~treadle.errors.NotCarriable` for ``data``
-        that msgpack cannot say.
+        """The server's error as the caller gets it, with code 0 where the code is a secret. Raises
+        :class:`~treadle.errors.NotCarriable` for ``data`` that msgpack cannot say.
         """
         data = answer.data
         if data is not None:
@@ -82,4 +98,5 @@ class Printer:
                 data = None
             else:
                 data = redact_json(data, self._redact)
-        return ServerError(answer.code, message, data)
+        code = str(answer.code)
+        return ServerError(answer.code if self.redacted(code) == code else 0, message, data)

@@ -391,7 +391,7 @@ class Session:
                 return Listed(pending.token, pending.listing.tools)
             self._request("tools/list", tools_list_params(cursor), pending)
             return None
-        initialized = Initialized(decode_initialize_result(result, self._versions))
+        initialized = Initialized(self._printer.initialized(decode_initialize_result(result, self._versions)))
         self._enter(State.READY)
         self._outbox.add(encode_notification("notifications/initialized"))
         return initialized
