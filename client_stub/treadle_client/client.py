@@ -52,7 +52,7 @@ class _Connection:
 
     __slots__ = ("_hello", "_path", "_reader", "_sock", "_waits")
 
-    def __init__(self, path: str, peer: str) -> None:
+    def __init__(self, path: str, peer: str, patience: float | None) -> None:
         self._path = path
         self._hello = _requests.hello(peer, _HELLO_ID)  # leaves with the first request; empty then
         self._reader = FrameReader()
@@ -61,7 +61,8 @@ class _Connection:
         self._sock.setblocking(True)
         self._waits: dict[int, float] = {}
         try:
-            self._wait_at_most(SO_SNDTIMEO, _requests.SILENCE)
+            wait = _requests.SILENCE if patience is None else min(patience, _requests.SILENCE)
+            self._wait_at_most(SO_SNDTIMEO, wait)
             connect(self._sock, path)
         except OSError as error:
             self._sock.close()
@@ -383,7 +384,7 @@ class Client:
             try:
                 connection, fresh = idle.pop(), False
             except IndexError:
-                connection, fresh = _Connection(self.path, self.peer), True
+                connection, fresh = _Connection(self.path, self.peer, patience), True
             try:
                 return connection, connection.exchange(id, data, patience)
             except _NothingSent:

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from support.fake_daemon import FakeConnection, FakeDaemon, answer
+from treadle.cli import calling
+from treadle.cli.codes import TIMED_OUT
+from treadle.cli.options import Options
 from treadle_client import (
     BrokerError,
     BrokerUnreachable,
@@ -426,6 +429,34 @@ def test_past_its_time_out_and_the_grace_a_call_is_given_up(path: str, monkeypat
         with pytest.raises(CallTimedOut) as caught:
             broker.call("demo", "add", timeout=0.02)
         assert caught.value.code == "client_timeout"
+
+
+def test_a_call_with_a_time_out_waits_no_longer_for_a_connection(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_requests, "GRACE", 0.02)
+    with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as first:
+        listening.bind(path)
+        listening.listen(0)
+        first.connect(path)  # the backlog is full, and nobody accepts
+        started = time.monotonic()
+        with pytest.raises(BrokerUnreachable, match="backlog is full"):
+            Client(path).call("demo", "add", timeout=0.02)
+        assert time.monotonic() - started < _requests.SILENCE / 3
+
+
+@pytest.mark.parametrize("words", [["demo", "add", "a=1"], ["demo.add"]])
+def test_what_a_call_of_the_command_line_asks_first_has_the_calls_own_time(
+    path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    monkeypatch.setattr(calling, "GRACE", 0.02)
+    with FakeDaemon(path, silent) as daemon:
+        with pytest.raises(SystemExit) as ended:
+            calling.run(words, Options(socket=path, quiet=True), timeout=0.02)
+        assert ended.value.code == TIMED_OUT
+        assert not daemon.seen("call")
+        assert not daemon.seen("heartbeat")
+    assert "gave up waiting" in capsys.readouterr().err
 
 
 def test_a_daemon_without_a_sign_of_life_is_given_up(path: str, monkeypatch: pytest.MonkeyPatch) -> None:

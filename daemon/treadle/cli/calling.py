@@ -10,6 +10,7 @@ from treadle.cli.codes import OK, TIMED_OUT, TOOL_SAID_NO, USAGE
 from treadle.cli.connection import Connected
 from treadle.cli.progress import Elapsed
 from treadle_client import Denied, ServerUnavailable
+from treadle_client._requests import GRACE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ def run(
     try:
         given = None if json_args is None else arguments.whole(_text(json_args))
         with Connected(options) as broker:
+            if timeout is not None:
+                # What is asked before the call must not take longer than the call itself.
+                broker.timeout = timeout + GRACE
             server, tool, spelled = named(broker, words)
             if spelled and given is not None:
                 raise arguments.BadWord("give KEY=VALUE words or --json-args, not both")
