@@ -112,7 +112,7 @@ class Keeper:
         if ended.stragglers:
             log.warning("%d orphans that belonged to no server were killed", ended.stragglers)
         if ended.drained is False:
-            log.error("orphans of no server are left that cannot be ended: %s", self._record.path)
+            log.error("orphans of no server could not be ended: %s names them by pid", self._record.path)
         elif ended.drained is None:
             log.error("orphans of no server fork and end without pause: it is not proven that none is left")
         gone = ended.drained is True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from support import unruly
+from support.daemon import Daemon, toml
 from support.hoppers import COMPILER, Hoppers
 from support.receivers import Recorder, Workshop, workshop
 from treadle.custody import RECOVERY_S, recover
@@ -88,3 +91,38 @@ def test_what_hops_with_a_recorded_mark_is_chased_by_the_recovery(
     assert time.monotonic() - began < RECOVERY_S + 1
     assert hoppers.still() or any("cannot be ended" in str(one) for one in findings)
     assert {one.server for one in findings} == {"github"}
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_daemon_ends_what_hops_or_says_that_its_end_is_not_proven(
+    tmp_path: Path, hoppers: Hoppers, marked: bool
+) -> None:
+    hop = unruly.shell(f"{hoppers.command(8, marked=marked)}; {unruly.HANDSHAKE} while read -r line; do :; done")
+    tables = {"hopping": {"command": hop, "stop_timeout_ms": 500}, "good": {"command": unruly.scripted()}}
+    with Daemon(tmp_path, toml(tables)) as daemon:
+        unruly.settle(daemon)
+        with daemon.client(timeout=30) as client:
+            for name in ("good", "hopping"):
+                told = client.stop(name)
+                assert told["evidence"]["elapsed_ms"] < (3000 if name == "good" else 500 + 6000)
+                assert told["evidence"]["drained"] is not True or name == "good" or hoppers.still()
+                assert marked or told["evidence"]["drained"] is None
+        assert daemon.process is not None
+        daemon.process.send_signal(signal.SIGTERM)
+        status = daemon.process.wait(20)
+        assert status in (0, 8)
+        assert status == 8 or hoppers.still()
+
+
+@pytest.mark.parametrize("lines", [2, 8])
+def test_the_guard_chases_what_hops_with_the_mark_when_the_daemon_is_killed(
+    tmp_path: Path, hoppers: Hoppers, lines: int
+) -> None:
+    hop = unruly.shell(f"{hoppers.command(lines)}; {unruly.HANDSHAKE} while read -r line; do :; done")
+    with Daemon(tmp_path, toml({"hopping": {"command": hop}})) as daemon:
+        unruly.settle(daemon)
+        assert daemon.process is not None
+        assert not hoppers.still()
+        daemon.process.kill()
+        daemon.process.wait(5)
+        unruly.until(hoppers.still, "the guard's chase", 2 * RECOVERY_S)

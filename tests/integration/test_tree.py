@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import resource
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
 
 from support.receivers import Recorder, Workshop, alive, gone, unmarked, workshop
 from treadle import procfs
+from treadle.keeping import Keeper
 from treadle.record import MARK, Record, read_record
 from treadle.transport import Ladder
+from treadle.tree import Custody
 
 LOOPS = ("uvloop",)
 QUICK = Ladder(term_after=0.1, kill_after=0.2)
@@ -164,6 +168,26 @@ async def test_the_orphans_of_nobody_are_ended_with_the_daemon(shop: Workshop) -
     ended = await shop.custody.end_strangers()
     assert (ended.drained, ended.stragglers) == (True, 1)
     assert not alive(orphan)
+
+
+async def test_an_orphan_that_cannot_be_ended_is_reported_and_kept_in_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = Keeper(tmp_path, "socket")
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as orphan:
+        with monkeypatch.context() as powerless:
+            powerless.setattr(procfs, "kill", lambda *_: False)
+            powerless.setattr("treadle.tree.Custody.end_strangers", partialmethod(Custody.end_strangers, 0.1))
+            assert await keeper.end() is False
+        (path,) = tmp_path.glob("record-*.json")
+        record = read_record(path)
+        assert record is not None
+        assert [held.pid for held in record.held] == [orphan.pid]
+        assert keeper._guard is not None
+        assert alive(keeper._guard.pid)
+        await keeper._guard.release()
+        orphan.kill()
+    ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)  # orphans of other tests go where they went before
 
 
 async def test_an_orphan_without_a_mark_is_recorded_until_it_is_gone(
