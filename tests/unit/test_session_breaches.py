@@ -10,6 +10,7 @@ from session_kit import INITIALIZE, call, error, ready, result, started
 from treadle.errors import Malformed, ResultMalformed, ServerError
 from treadle.secrets import Redactor, Secret
 from treadle.session import Answered, Died, Failed, Initialized, _session
+from treadle.wire.lines import LineBuffer
 
 
 @pytest.mark.parametrize("breach", [MemoryError(), RecursionError("deep"), SystemError("odd")])
@@ -56,6 +57,22 @@ def test_a_line_that_breaks_the_decoder_counts_as_a_bad_one(monkeypatch: pytest.
     assert isinstance(died, Died)
     assert isinstance(died.fault, Malformed)
     assert "could not be taken in: MemoryError" in died.fault.detail
+
+
+def test_memory_that_runs_out_while_a_line_is_put_together_settles_every_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def breaks(_self: LineBuffer, _chunk: bytes) -> None:
+        raise MemoryError
+
+    session = ready()
+    call(session, "a")
+    call(session, "b")
+    monkeypatch.setattr(LineBuffer, "push", breaks)
+    *failed, died = session.receive_data(result(2))
+    assert [event.token for event in failed if isinstance(event, Failed)] == ["a", "b"]
+    assert isinstance(died, Died)
+    assert session.receive_data(result(3)) == []
 
 
 @pytest.mark.parametrize("secret", ["s3cret-s3cret-s3cret", "s3cret\u200bs3cret", "3141592653"])

@@ -247,7 +247,11 @@ class Session:
         events: list[Event] = []
         if self._rules.data is Rule.IGNORE:
             return events
-        for line in self._lines.push(chunk):
+        try:
+            lines = self._lines.push(chunk)
+        except Exception as error:  # what was pending is lost, and with it where the next line begins
+            return self._end(Malformed(f"could not be taken in: {type(error).__name__}", ""))
+        for line in lines:
             try:
                 message = decode(line)
             except (Malformed, BadMessage) as fault:

@@ -129,7 +129,7 @@ def decode(line: bytes) -> Message:
         _check_utf8(line)
     if too_deep(line):
         return _decode_too_deep(line)
-    if too_many_values(line):
+    if len(line) > MAX_VALUES and too_many_values(line):
         return _decode_any(line, too_many=True)
     try:
         # Which of the two is only guessed: what the guess does not fit is looked at by the general way.
