@@ -183,7 +183,7 @@ def _read_gleam(source: str) -> _Module:
     return _module(
         matches,
         {},
-        lambda m, p: f"pub fn {m['name']}({', '.join(x.split(' ', 1)[1] for x in p)}) -> {m['result']}",
+        lambda m, p: f"pub fn {m['name']}({', '.join(x.partition(' ')[2] or x for x in p)}) -> {m['result']}",
     )
 
 

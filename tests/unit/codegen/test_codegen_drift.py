@@ -162,6 +162,16 @@ def test_a_damaged_module_never_raises(data: st.DataObject) -> None:
     assert report(compare(damaged, "s", NEW))
 
 
+def test_a_parameter_that_was_damaged_is_shown_as_it_is() -> None:
+    source = generate("s", OLD, "gleam").source
+    damaged = source.replace("  a a: String,\n", "  aa:String,\n")
+    assert damaged != source
+    drift = compare(damaged, "s", NEW)
+    assert isinstance(drift, Changed)
+    assert drift.removed[0].old is not None
+    assert "pub fn gone(aa:String, options" in drift.removed[0].old
+
+
 def test_a_report_has_a_line_for_each_change() -> None:
     text = report(compare(generate("s", OLD, "python").source, "s", NEW))
     assert text.split("\n") == [
