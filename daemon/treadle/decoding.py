@@ -29,7 +29,7 @@ MOST_CONTAINERS: Final = 100_000
 MOST_VALUES: Final = 1_000_000
 """Elements of arrays, and keys and values of maps, that one frame may hold: they are some 100 MB at the most."""
 
-BYTES_A_SECOND: Final = 2_000_000
+BYTES_A_SECOND: Final = 250_000
 """A frame waits for those that came before it, but for none that is larger by more than this for each second that
 it came earlier: small frames do not wait behind the large ones of others, and no frame waits for ever."""
 
