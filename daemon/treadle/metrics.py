@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import TimeoutError as NoAnswer
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -174,7 +174,7 @@ class Exporter:
         self._port = port
         self._close: Callable[[], None] = lambda: None
 
-    def start(self, status: Callable[[], Status]) -> None:
+    def start(self, status: Callable[[], Awaitable[Status]]) -> None:
         """Listen; ``status`` is called on the loop that runs now. Raises :class:`ListenerRefused`."""
         registry = self._library.CollectorRegistry(auto_describe=False)
         registry.register(_Collector(asyncio.get_running_loop(), status))
@@ -207,7 +207,7 @@ def _note_failure(request: object, client_address: object) -> None:
 class _Collector:
     """Asks the daemon's loop from the threads of the HTTP server."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, status: Callable[[], Status]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, status: Callable[[], Awaitable[Status]]) -> None:
         self._loop = loop
         self._status = status
 
@@ -216,7 +216,7 @@ class _Collector:
         from prometheus_client import Metric
 
         async def ask() -> Status:
-            return self._status()
+            return await self._status()
 
         asked = asyncio.run_coroutine_threadsafe(ask(), self._loop)
         try:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 import treadle
 from treadle import answers
@@ -61,7 +61,7 @@ class Service:
         self._started_loop = asyncio.get_running_loop().time()
 
     def status(self, server: str | None, *, processes: bool = False) -> dict[str, Any]:
-        """The shape ``status`` of the socket page; ``processes`` adds what costs a look at ``/proc``.
+        """The shape ``status`` of the socket page; ``processes`` adds the counters, but not ``tree``.
 
         Raises :class:`~treadle.errors.UnknownServer`.
         """
@@ -83,6 +83,20 @@ class Service:
             },
             "servers": [supervisor.row(processes=processes) for supervisor in chosen],
         }
+
+    async def status_of_processes(self, server: str | None) -> dict[str, Any]:
+        """:meth:`status` with what costs a look at ``/proc``, which is taken on a thread: four thousand processes
+        take a second.
+
+        Raises :class:`~treadle.errors.UnknownServer`.
+        """
+        value = self.status(server, processes=True)
+        clients = [self.broker.find(row["name"]).client for row in value["servers"]]
+        usages = await self.broker.beside(lambda: [None if one is None else one.usage() for one in clients])
+        for row, usage in zip(value["servers"], usages, strict=True):
+            if usage is not None:
+                row["tree"] = structs.asdict(usage)
+        return value
 
     def listing(self, server: str, *, schemas: bool) -> answers.AnyAnswer | Coroutine[Any, Any, answers.AnyAnswer]:
         """The answer to ``list``, made once for each incarnation; a large one on a thread.
@@ -139,7 +153,8 @@ def _list(service: Service, body: dict[str, Any]) -> Any:
 
 def _status(service: Service, body: dict[str, Any]) -> Any:
     processes = answers.flag(body, "processes", False)
-    return service.status(answers.optional_text(body, "server"), processes=processes)
+    server = answers.optional_text(body, "server")
+    return service.status_of_processes(server) if processes else service.status(server)
 
 
 def _logs(service: Service, body: dict[str, Any]) -> Any:

@@ -15,8 +15,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-import msgspec
-
 from treadle.call import Call
 from treadle.census import Census, Row
 from treadle.client import Client
@@ -547,8 +545,8 @@ class Supervisor:
         return f"{head}: {self.reason}" if self.reason else head
 
     def row(self, *, processes: bool = False) -> dict[str, Any]:
-        """The shape ``server`` of the socket page; with ``processes`` it has ``tree``, which reads ``/proc``, and
-        ``metrics``, the counters of :mod:`treadle.metrics`."""
+        """The shape ``server`` of the socket page; with ``processes`` it has ``metrics``, the counters of
+        :mod:`treadle.metrics`. ``tree`` is not in it: that takes a look at ``/proc``."""
         client = self.client
         counters = client.counters if client is not None else {"bad_lines": 0, "dropped": 0, "stderr_bytes": 0}
         row: dict[str, Any] = {"name": self.name, "state": self.state.value}
@@ -575,8 +573,5 @@ class Supervisor:
         if self.evidence is not None:
             row["evidence"] = self.evidence.to_body()
         if processes:
-            usage = client.usage() if client is not None else None
-            if usage is not None:
-                row["tree"] = msgspec.structs.asdict(usage)
             row["metrics"] = {"queue": len(self._queue) + len(self._waiting), **self.meter.metrics()}
         return row

@@ -209,7 +209,7 @@ class Custody:
         return list(found.values())
 
     def usage(self, incarnation: Incarnation) -> Usage:
-        """What the leader and its descendants use at this moment."""
+        """What the leader and its descendants use at this moment. Changes nothing: any thread may ask."""
         leader = procfs.read(incarnation.pid) if incarnation.pid is not None and incarnation.reserved else None
         tree = [*([] if leader is None else [leader]), *self.members(incarnation)]
         return Usage(
@@ -256,10 +256,11 @@ class Custody:
         for number in (child.session, child.pgrp):
             if (leader := self._leaders.get(number)) is not None:
                 return leader
-        if (seen := next((one for one in self._live if child.key in one.known), None)) is not None:
+        live = tuple(self._live)  # usage() may be asked on a thread
+        if (seen := next((one for one in live if child.key in one.known), None)) is not None:
             return seen
         mark = procfs.variable(child.pid, MARK)
-        return next((one for one in self._live if one.marker == mark), None)
+        return next((one for one in live if one.marker == mark), None)
 
     # --- ending ----------------------------------------------------------------------------------------------
 

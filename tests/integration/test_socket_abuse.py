@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import struct
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from support import script as s
 from support.household import config
 from support.wire import HELLO, Hall, Wire, descriptors, hall
 from treadle.broker import listing_of
+from treadle.client import Client
 from treadle.decoding import MOST_CONTAINERS, read
 from treadle.listener import Bounds
 from treadle.peers import Access
+from treadle.tree import Usage
 from treadle.wire.messages import Tool
 from treadle_client import frames
 
@@ -302,6 +305,28 @@ async def test_a_listing_is_made_once_however_often_it_is_asked_for(
     assert {answer.body["ok"] for answer in answers if answer is not None} == {size < MIB}
     assert [tool["name"] for tool in bare["tools"]] == ["a", "b"]
     assert made == [True, False]
+
+
+async def test_a_look_at_many_processes_is_taken_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, go_on = threading.Event(), threading.Event()
+
+    def slowly(client: Client) -> Usage:
+        seen.set()
+        assert go_on.wait(10)
+        return Usage(4000, 1, 0.5)
+
+    monkeypatch.setattr(Client, "usage", slowly)
+    async with hall(tmp_path, config()) as place:
+        other, wire = await place.connect(), await place.connect()
+        wire.send("status", {"processes": True})
+        await place.until(seen.is_set)
+        await unharmed(other)
+        go_on.set()
+        answer = await wire.frame()
+    assert answer is not None
+    assert answer.body["value"]["servers"][0]["tree"] == {"processes": 4000, "rss_bytes": 1, "cpu_s": 0.5}
 
 
 async def test_frames_behind_a_large_one_keep_their_order(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ async def _serve(
 
     def begun(listener: Listener) -> None:
         if exporter is not None:
-            exporter.start(lambda: listener.service.status(None, processes=True))
+            exporter.start(lambda: listener.service.status_of_processes(None))
         if sys.stderr.isatty() and config.broker.log_format == "text" and level is None:
             from treadle.cli import booting
 
