@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -42,6 +43,8 @@ QUIET_LOOKS: Final = 3
 """So many looks in a row, FIRST_POLL_S apart, must show no new process before a chase is over."""
 CHASE_S: Final = 1.0
 """How long one chase may take: on a busy machine there is always a new process."""
+MOST_NEW: Final = 20_000
+"""So many new numbers are judged in one look at most, should the kernel's count have been set by hand."""
 RELEASE_S: Final = 2.0
 DEATH_S: Final = 2.0
 """How long the guard waits for a daemon that closed its pipe to be gone altogether."""
@@ -96,8 +99,8 @@ def _end(held: tuple[Held, ...], before: int | None) -> list[Finding]:
     pause = FIRST_POLL_S
     marks = {one.marker for one in held}
     while True:
-        processes = list(procfs.everyone())
-        ours, doubtful = identify(held, processes, before)
+        newest = procfs.newest()
+        ours, doubtful = identify(held, list(procfs.everyone()), before)
         late = time.monotonic() >= deadline
         fresh = [item for item in ours if item[0].key not in findings]
         for process, one, how in fresh:
@@ -114,7 +117,7 @@ def _end(held: tuple[Held, ...], before: int | None) -> list[Finding]:
         if late:
             break
         if not ours:
-            if not _chase(marks, {process.pid for process in processes}, deadline):
+            if not _chase(marks, newest, deadline):
                 break
             continue
         time.sleep(pause)
@@ -125,20 +128,22 @@ def _end(held: tuple[Held, ...], before: int | None) -> list[Finding]:
     return list(findings.values())
 
 
-def _chase(marks: set[str], seen: set[int], deadline: float) -> bool:
-    """Stop what carries one of ``marks`` and was not ``seen``, the newest first, looking as fast as it forks away.
+def _chase(marks: set[str], seen: int, deadline: float) -> bool:
+    """Stop what carries one of ``marks`` and is newer than the number ``seen``, as fast as it forks away.
 
-    Returns whether there was any. Over when nothing new appears any more, after CHASE_S, or at the ``deadline``
-    (monotonic). A process that ended before it could be judged may have left another one.
+    Returns whether there was any. Over when nothing new appears any more, CHASE_S after the last one that was
+    caught, or at the ``deadline`` (monotonic). One that ended before it could be judged may have left another.
     """
     end = min(deadline, time.monotonic() + CHASE_S)
     found = False
     quiet = 0
     while quiet < QUIET_LOOKS and time.monotonic() < end:
-        listed = set(procfs.pids())
-        judged = [procfs.halt(pid, MARK, marks) for pid in sorted(listed - seen, reverse=True)]
-        seen = listed
-        found = found or True in judged
+        newest = procfs.newest() or seen
+        judged = [procfs.halt(pid, MARK, marks) for pid in islice(procfs.handed_out(seen, newest), MOST_NEW)]
+        seen = newest
+        if True in judged:
+            found = True
+            end = min(deadline, time.monotonic() + CHASE_S)
         if True in judged or None in judged:
             quiet = 0
         else:

@@ -7,6 +7,7 @@ A process is identified by its pid *and* its start time, because a pid is handed
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import signal
 from collections.abc import Container, Iterable, Iterator
@@ -70,17 +71,14 @@ def read(pid: int) -> Process | None:
 
 def everyone() -> Iterator[Process]:
     """Every process that /proc shows; nobody when it cannot be read (see :func:`sighted`)."""
-    for pid in pids():
-        if (process := read(pid)) is not None:
-            yield process
-
-
-def pids() -> list[int]:
-    """The pids that /proc shows; none when it cannot be read (see :func:`sighted`)."""
     try:
-        return [int(name) for name in os.listdir(PROC) if name.isdecimal()]
+        with os.scandir(PROC) as entries:
+            names = [entry.name for entry in entries if entry.name.isdecimal()]
     except OSError:
-        return []
+        return
+    for name in names:
+        if (process := read(int(name))) is not None:
+            yield process
 
 
 def children(pid: int) -> list[Process]:
@@ -168,6 +166,21 @@ def halt(pid: int, name: str, values: Container[str | None]) -> bool | None:
     finally:
         os.close(pidfd)
     return True
+
+
+def newest() -> int:
+    """The number that was handed out last, to a process or a thread; 0 when it cannot be read. They are handed out
+    in order, so what is newer than an earlier answer is known without a list of all, however long that is."""
+    words = (_slurp(f"{PROC}/loadavg") or b"").split()
+    return int(words[-1]) if words else 0
+
+
+def handed_out(since: int, until: int) -> Iterable[int]:
+    """The numbers after ``since`` up to ``until``, the newest first; they begin anew after the largest."""
+    if since <= until:
+        return range(until, since, -1)
+    largest = int(_slurp(f"{PROC}/sys/kernel/pid_max") or b"32768")
+    return itertools.chain(range(until, 0, -1), range(largest, since, -1))
 
 
 def tracer(pid: int) -> int:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -109,3 +110,10 @@ def test_a_recycled_pid_is_never_signalled() -> None:
         assert not procfs.kill(seen._replace(start=seen.start - 1))
         assert child.poll() is None
         child.kill()
+
+
+def test_the_numbers_handed_out_since_are_told_newest_first_across_their_end() -> None:
+    assert list(procfs.handed_out(7, 7)) == []
+    assert list(procfs.handed_out(7, 10)) == [10, 9, 8]
+    largest = int(Path("/proc/sys/kernel/pid_max").read_text())
+    assert list(procfs.handed_out(largest - 2, 2)) == [2, 1, largest, largest - 1]
