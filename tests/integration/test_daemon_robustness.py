@@ -39,8 +39,8 @@ def patched(code: str) -> tuple[str, ...]:
 # Nothing short of the kernel makes a process unkillable: the daemon is made to see one more descendant.
 UNPROVABLE = patched(
     "from treadle.tree import Custody, Drain\n"
-    "async def drain(self, incarnation, within=0): return Drain(False, 'sweep', 0)\n"
-    "Custody.drain = drain"
+    "async def drain(self, *_, **__): return Drain(False, 'sweep', 0)\n"
+    "Custody.drain = Custody.end_strangers = drain"
 )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from support import script
+from support import script, unruly
 from support.daemon import DEMO, Daemon, toml
 from treadle_client import Client, Denied, ServerErrored, ServerUnavailable, ToolFailed
 
@@ -124,7 +124,7 @@ def test_kill_9_of_a_server_settles_its_calls_at_once_and_names_the_signal(serve
         with pytest.raises(ServerUnavailable, match="SIGKILL") as again:
             broker.call("demo", "echo", {"text": "later"})
         assert again.value.outcome == "not_sent"
-    row = daemon.server("demo")
+    row = unruly.settle(daemon)["demo"]
     assert row["state"] == "retired"
     assert (row["evidence"]["kind"], row["evidence"]["signal"]) == ("exited", "SIGKILL")
 
