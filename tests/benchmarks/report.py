@@ -84,8 +84,9 @@ def svg(rounds: Sequence[Round]) -> str:
     ]
 
     def place(share: float) -> float:
-        # From a twentieth of "must" to twice of it.
-        return max(0.0, min(1.0, (math.log(share) - math.log(0.05)) / (math.log(2) - math.log(0.05)))) * width
+        # From a twentieth of "must" to twice of it. A growth may be measured as nothing, or less.
+        shown = min(2.0, max(0.05, share))
+        return (math.log(shown) - math.log(0.05)) / (math.log(2) - math.log(0.05)) * width
 
     for number, (goal, value) in enumerate(rows):
         top = 32 + number * height
