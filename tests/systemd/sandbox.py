@@ -23,6 +23,7 @@ SYSTEMD = Path("/lib/systemd/systemd")
 MARK = Path("/run/treadle-sandbox")
 """Exists inside only; the tests look for it before they touch anything."""
 CHECKOUT = Path(__file__).resolve().parents[2]
+HIDDEN = ("/home", "/root", "/run", "/tmp", "/var/tmp")
 CANNOT = 77
 BOOTS_WITHIN_S = 30.0
 RUNS_WITHIN_S = 600.0
@@ -45,6 +46,9 @@ def obstacle() -> str | None:
             return f"{program} is not installed"
     if not SYSTEMD.exists():
         return f"{SYSTEMD} is not installed"
+    for hidden in HIDDEN:
+        if CHECKOUT.is_relative_to(hidden):
+            return f"the checkout lies below {hidden}, which a hardened service does not see"
     hierarchy = cgroup2()
     if hierarchy is None:
         return "there is no cgroup v2 hierarchy"
