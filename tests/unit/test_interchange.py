@@ -418,3 +418,11 @@ def test_a_number_that_json_cannot_say_is_found_in_what_is_vouched_for(
     with pytest.raises(InvalidArgument) as caught:
         arguments_to_json({**beside, "a": [1, number]}, plain=True)
     assert caught.value.path == "$.a[1]"
+
+
+def test_a_value_that_is_one_number_is_checked_as_well() -> None:
+    for good in (2**64 - 1, "text", None, ()):
+        check_value(good)
+    with pytest.raises(NotCarriable) as caught:
+        check_value(2**64)
+    assert caught.value.path == "$"

@@ -384,9 +384,8 @@ class Session:
                 events.append(event)
 
     def _succeed(self, pending: Pending, result: bytes) -> Event | None:
-        """The event that ``result`` is for ``pending``, None when a listing goes on. Raises what is wrong."""
-        if pending.kind == "call":
-            return Answered(pending.token, decode_call_result(result, pending.content))
+        """The event that ``result`` is for ``pending``, which is no call; None when a listing goes on. Raises what
+        is wrong."""
         if pending.kind == "ping":
             return Ponged(pending.token)
         if pending.listing is not None:
