@@ -426,3 +426,11 @@ def test_a_value_that_is_one_number_is_checked_as_well() -> None:
     with pytest.raises(NotCarriable) as caught:
         check_value(2**64)
     assert caught.value.path == "$"
+
+
+def test_a_bad_number_is_found_behind_many_good_ones() -> None:
+    good: list[Any] = [0] * 1000
+    check_value([good, {"rows": good}])
+    with pytest.raises(NotCarriable) as caught:
+        check_value({"rows": [*good, {"sum": 2**64}, *good]})
+    assert caught.value.path == "$.rows[1000].sum"
