@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeVar
 
+import msgspec
+from msgspec import Struct
+
 from treadle.errors import (
     CallFault,
     Fault,
@@ -17,6 +20,7 @@ from treadle.errors import (
 )
 from treadle.wire.interchange import RESULT_LIMIT, check_value, json_to_value
 from treadle.wire.messages import CallResult, Content
+from treadle.wire.quick import CallFrame
 from treadle_client import frames
 
 _Choice = TypeVar("_Choice", bound=str)
@@ -25,6 +29,22 @@ LEAST_INTEGER: Final = -(2**63)
 MOST_INTEGER: Final = 2**64 - 1
 """What a frame can hold."""
 
+
+class _Ok(Struct, gc=False):
+    ok: bool
+    value: CallResult
+
+
+class _ResultFrame(Struct, gc=False):
+    """Its keys in the order in which the frame codec writes them."""
+
+    v: int
+    id: int
+    kind: str
+    body: _Ok
+
+
+_encode = msgspec.msgpack.Encoder().encode
 
 _ID_AT: Final = 4 + len(b"\x84\xa1v\x01\xa2id\xcf")
 """Where the eight bytes of an id lie in a frame whose id needs them all."""
@@ -46,6 +66,18 @@ def failure(fault: Fault) -> dict[str, Any]:
 def result_frame(frame_id: int, value: Any) -> bytes:
     """The ``result`` frame of a request that succeeded; a failure where ``value``, plain JSON, is too large."""
     return _framed("result", frame_id, value)
+
+
+def call_result_frame(frame_id: int, result: CallResult) -> tuple[bytes, bytes]:
+    """The ``result`` frame of a ``call`` that was answered, in two parts, so that a large one need not be
+    copied."""
+    try:
+        payload = _encode(_ResultFrame(frames.VERSION, frame_id, "result", _Ok(True, result)))
+    except Exception:  # the general way knows why not
+        payload = b""
+    if payload and len(payload) <= RESULT_LIMIT - 4:
+        return len(payload).to_bytes(4, "big"), payload
+    return b"", result_frame(frame_id, result.to_value())
 
 
 def failure_frame(frame_id: int, fault: Fault) -> bytes:
@@ -141,9 +173,9 @@ def echo_frame(frame: frames.Frame) -> bytes:
 # --- requests -------------------------------------------------------------------------------------
 
 
-def hello_problem(frame: frames.Frame, proto: int) -> str | None:
+def hello_problem(frame: frames.Frame | CallFrame, proto: int) -> str | None:
     """What is wrong with the first frame of a connection; None for a good ``hello``."""
-    if frame.kind != "hello":
+    if isinstance(frame, CallFrame) or frame.kind != "hello":
         return f"the first frame must be hello, found {frame.kind[:40]!r}"
     body = frame.body
     if type(body.get("proto")) is not int or body["proto"] != proto:

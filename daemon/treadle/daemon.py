@@ -19,6 +19,7 @@ from treadle.census import Row
 from treadle.client import Client
 from treadle.config import Config, ServerConfig, default_socket_path, default_state_dir
 from treadle.errors import Fault, explain
+from treadle.flushing import Flusher
 from treadle.keeping import Keeper, own_directory, secure_state_dir
 from treadle.listener import Listener
 from treadle.passed import passed_socket
@@ -116,7 +117,8 @@ class Daemon:
     async def _serve(self, owned: OwnedSocket, on_ready: Callable[[Broker], None]) -> list[Row]:
         """From the first server's start to the last proof. Whatever goes wrong on the way: all are retired."""
         custody = self._custody
-        audit = open_audit(self._config)
+        audit = open_audit(self._config, asyncio.get_running_loop().call_later)
+        self._flusher = Flusher(asyncio.get_running_loop())
         broker = Broker(self._config, self._make_client)
         self._listener = listener = Listener(
             broker,
@@ -127,6 +129,7 @@ class Daemon:
             on_drain=lambda: self._begin_drain(owned),
             on_shutdown=self._stop.set,
             audit=audit,
+            flusher=self._flusher,
         )
         reloader = Reloader(
             self._config,
@@ -263,7 +266,7 @@ class Daemon:
             redact=redact,
             on_stderr=lambda line: logger.info("%s: stderr: %s", config.name, line, extra={"server": config.name}),
         )
-        return Client(config, transport, redact=redact)
+        return Client(config, transport, redact=redact, flusher=self._flusher)
 
 
 def _warn_if_closed(owned: OwnedSocket) -> None:

@@ -21,6 +21,7 @@ from treadle.audit import Audit
 from treadle.broker import Broker
 from treadle.connection import Connection
 from treadle.decoding import LARGE, Decoder
+from treadle.flushing import Flusher
 from treadle.peers import Access
 from treadle.requests import Reload, Service
 from treadle.socketfile import BACKLOG
@@ -67,7 +68,9 @@ class Listener:
         on_shutdown: Callable[[], None],
         bounds: Bounds | None = None,
         audit: Audit | None = None,
+        flusher: Flusher | None = None,
     ) -> None:
+        """``flusher`` is shared by all that write at the end of one callback of the loop."""
         self.access = access
         self.audit = audit
         self.bounds = bounds or Bounds()
@@ -85,6 +88,7 @@ class Listener:
             on_shutdown=on_shutdown,
         )
         self._loop = asyncio.get_running_loop()
+        self.flusher = flusher or Flusher(self._loop)
         self.decoder = Decoder()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -172,12 +176,16 @@ class Listener:
 
     def _take_turns(self) -> None:
         end = time.perf_counter() + TURN_S
-        for _ in range(len(self._turns)):
-            connection = self._turns.popleft()
-            connection.waits_for_turn = False
-            connection.work()
-            if time.perf_counter() > end:
-                break
+        self.flusher.is_open = True
+        try:
+            for _ in range(len(self._turns)):
+                connection = self._turns.popleft()
+                connection.waits_for_turn = False
+                connection.work()
+                if time.perf_counter() > end:
+                    break
+        finally:
+            self.flusher.flush()
         self._turn_due = bool(self._turns)
         if self._turn_due:
             self._loop.call_soon(self._take_turns)

@@ -84,27 +84,29 @@ class OutputPipe:
             self._held = b""
 
     def _readable(self) -> None:
-        data = self._read(self._size)
-        inside_a_line = len(data) == self._size and b"\n" not in data
-        self._size = min(self._size * 2, self._largest) if inside_a_line else FIRST_READ
-
-    def _read(self, size: int) -> bytes:
+        size = self._size
         try:
             data = os.read(self._fd, size)
         except (BlockingIOError, InterruptedError):
-            return b""
+            return
         except OSError as error:
             self._end(error)
-            return b""
+            return
         if not data:
             self._end(None)
-        elif self._lines is None or len(data) <= self._lines or data.count(b"\n") <= self._lines:
+            return
+        read, first, lines = len(data), data.find(b"\n"), self._lines
+        if first < 0 and read == size:
+            self._size = min(size * 2, self._largest)
+        elif size > FIRST_READ:
+            self._size = FIRST_READ
+        # Mostly it is one line, or a part of one: there is nothing to count, which takes longer than to read it.
+        if lines is None or read <= lines or first < 0 or first == read - 1 or data.count(b"\n") <= lines:
             self._on_data(data)
         else:
             self._loop.remove_reader(self._fd)
             self._held, self._held_at = data, 0
             self._deliver()
-        return data
 
     def _deliver(self) -> None:
         """Deliver some lines of what is held; the rest in later turns, then read on."""

@@ -13,11 +13,13 @@ import os
 import select
 import socket
 from collections import deque
+from time import perf_counter
 from typing import TYPE_CHECKING, Final, cast
 
 from treadle import answers
 from treadle.decoding import LARGE, Job, unpack
 from treadle.peers import Peer
+from treadle.wire.quick import CallFrame, call_frame
 from treadle_client import frames
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ FRAMES_ALONE: Final = 64
 """The same while no other client waits for its turn: each turn costs a write to every server that it calls."""
 
 _SLICE: Final = 16 * 1024  # bytes decoded at a time; some hundred of the smallest frames
+_COPIED: Final = 64 * 1024  # bytes of answers up to which they are put together before they are written
 _HIGH_WATER: Final = 1024 * 1024
 _LOW_WATER: Final = 256 * 1024
 
@@ -39,6 +42,32 @@ class FrameStream(asyncio.Protocol):
     ``silent`` counts the listener's looks since the client's last byte.
     """
 
+    __slots__ = (
+        "_decoding",
+        "_ending",
+        "_eof",
+        "_flush_due",
+        "_flusher",
+        "_frames",
+        "_input",
+        "_input_at",
+        "_out",
+        "_out_bytes",
+        "_reader",
+        "_reading",
+        "_unread",
+        "_values_held",
+        "gone",
+        "listener",
+        "loop",
+        "peer",
+        "received",
+        "silent",
+        "started",
+        "transport",
+        "waits_for_turn",
+    )
+
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
         self.loop = asyncio.get_running_loop()
@@ -47,11 +76,14 @@ class FrameStream(asyncio.Protocol):
         self.silent = 0
         self.received = 0.0
         """The loop's time at which the last byte came of what is being served: nothing is read meanwhile."""
+        self.started = 0.0
+        """The same in seconds of ``time.perf_counter``."""
         self.waits_for_turn = False
-        self._reader = frames.FrameReader(unpack=unpack)
+        self._flusher = listener.flusher
+        self._reader = frames.FrameReader(unpack=unpack, quick=call_frame)
         self._input = b""
         self._input_at = 0
-        self._frames: deque[frames.Frame] = deque()
+        self._frames: deque[frames.Frame | CallFrame] = deque()
         self._decoding = False
         self._values_held = 0
         self._reading = True
@@ -64,7 +96,7 @@ class FrameStream(asyncio.Protocol):
 
     # --- what a subclass says ---------------------------------------------------------------------
 
-    def take(self, frame: frames.Frame) -> None:
+    def take(self, frame: frames.Frame | CallFrame) -> None:
         """Serve one frame. Must not raise."""
         raise NotImplementedError
 
@@ -90,10 +122,26 @@ class FrameStream(asyncio.Protocol):
             return
         self.silent = 0
         self.received = self.loop.time()
-        self._input = self._input[self._input_at :] + data if self._input else data
-        self._input_at = 0
-        self.work()
-        if self._reader.pending > _HIGH_WATER:
+        self.started = perf_counter()
+        reader, flusher = self._reader, self._flusher
+        flusher.is_open = True
+        try:
+            if self._input or self._frames or self._decoding or reader.pending or len(data) > _SLICE:
+                self._input = self._input[self._input_at :] + data if self._input else data
+                self._input_at = 0
+            else:
+                found = reader.feed(data)
+                if len(found) == 1 and reader.fault is None and not self._unread:
+                    # Mostly there is one frame, and nothing else to see to.
+                    self.take(found[0])
+                    if self._eof:
+                        self._go_on()
+                    return
+                self._frames.extend(found)
+            self.work()
+        finally:
+            flusher.flush()
+        if reader.pending > _HIGH_WATER:
             self.listener.relieve()
 
     def eof_received(self) -> bool:
@@ -203,23 +251,32 @@ class FrameStream(asyncio.Protocol):
 
     # --- out --------------------------------------------------------------------------------------
 
-    def send(self, frame: bytes) -> None:
-        """Queue one frame; all frames of one loop turn leave in one write. None follows the last word."""
+    def send(self, frame: bytes, rest: bytes = b"") -> None:
+        """Queue one frame, in one part or two; all frames of one loop turn leave in one write. None follows the
+        last word."""
         if self._ending is not None:
             return
         self._out.append(frame)
-        self._out_bytes += len(frame)
+        if rest:
+            self._out.append(rest)
+        self._out_bytes += len(frame) + len(rest)
         if not self._flush_due:
             self._flush_due = True
-            self.loop.call_soon(self._flush)
+            self._flusher.add(self._flush)
 
     def _flush(self) -> None:
         self._flush_due = False
-        out, self._out, self._out_bytes = self._out, [], 0
+        out, size = self._out, self._out_bytes
+        self._out, self._out_bytes = [], 0
         transport = self.transport
         if transport.is_closing() or not out:
             return
-        transport.write(out[0] if len(out) == 1 else b"".join(out))
+        if size > _COPIED:
+            transport.writelines(out)
+        else:
+            transport.write(b"".join(out))
+            if not self._unread:
+                return
         unread = transport.get_write_buffer_size()
         if unread > self.listener.bounds.unread:
             self.give_up(f"it left {unread} bytes of answers unread")

@@ -380,10 +380,11 @@ class Supervisor:
         """Admit one call. It is delivered exactly once: by its time-out, plus its time in the queue. What went by
         since its receipt, while its frame was decoded, is part of its time-out."""
         call.supervisor = self
-        call.started = time.perf_counter()  # the loop counts whole milliseconds
+        if not call.started:
+            call.started = time.perf_counter()
         now = self._loop.time()
-        call.deadline = (call.received or now) + call.timeout_ms / 1000
-        if call.deadline <= now:
+        call.deadline = deadline = (call.received or now) + call.timeout_ms / 1000
+        if deadline <= now:
             self._refuse(call, CallTimedOut(call.timeout_ms, "not_sent"))
         elif self.state is State.READY:
             assert self.config is not None
@@ -391,12 +392,7 @@ class Supervisor:
             if self._in_flight < self.config.max_in_flight:
                 self._in_flight += 1
                 self.client.call(
-                    call,
-                    call.tool,
-                    call.arguments,
-                    timeout_ms=call.timeout_ms,
-                    content=call.content,
-                    deadline=call.deadline,
+                    call, call.tool, call.arguments, call.timeout_ms, call.content or "text", deadline
                 )
             else:
                 self._admit(call)
@@ -422,7 +418,7 @@ class Supervisor:
         assert self.client is not None
         self._in_flight += 1
         left_ms = max(1, round((call.deadline - self._loop.time()) * 1000))
-        self.client.call(call, call.tool, call.arguments, timeout_ms=left_ms, content=call.content)
+        self.client.call(call, call.tool, call.arguments, left_ms, call.content or "text")
 
     def _queue_expired(self, call: Call) -> None:
         assert self.config is not None
@@ -469,9 +465,10 @@ class Supervisor:
         """The client's word on a call that was handed to it."""
         self._in_flight -= 1
         call.request_id = 0  # of one incarnation only: in the next one it is the number of another call
-        if isinstance(outcome, CallResult):
+        if type(outcome) is CallResult:
             self.meter.answered(outcome, time.perf_counter() - call.started, call.tool)
         else:
+            assert isinstance(outcome, Fault)
             outcome = self._worded(outcome)
             if isinstance(outcome, CallTimedOut):
                 outcome.after_ms = call.timeout_ms

@@ -7,7 +7,6 @@ here quote the server as it wrote: whoever keeps them makes that fit to print.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from typing import Any, Final, Literal, TypeVar
 
@@ -30,14 +29,8 @@ Content = Literal["text", "all"]
 _LABEL_LIMIT: Final = 256
 
 
-class Absent(enum.Enum):
-    """The type of :data:`ABSENT`."""
-
-    ABSENT = "absent"
-
-
-ABSENT: Final = Absent.ABSENT
-"""Stands for a field that was not sent, where null is a value of its own."""
+ABSENT: Final = UNSET
+"""Stands for a field that was not sent, where null is a value of its own. An encoder leaves such a field out."""
 
 
 class InitializeResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +67,7 @@ class CallResult(msgspec.Struct, frozen=True):
 
     content: list[dict[str, Any]]
     is_error: bool
-    structured: Any = ABSENT
+    structured: Any | UnsetType = ABSENT
 
     def to_value(self) -> dict[str, Any]:
         """The value of a ``call`` answer (socket page): ``{content, is_error, structured?}``."""
