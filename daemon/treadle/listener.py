@@ -22,6 +22,7 @@ from treadle.broker import Broker
 from treadle.connection import Connection
 from treadle.decoding import LARGE, Decoder
 from treadle.flushing import Flusher
+from treadle.heap import Heap
 from treadle.peers import Access
 from treadle.requests import Reload, Service
 from treadle.socketfile import BACKLOG
@@ -96,9 +97,11 @@ class Listener:
         self._turn_due = False
         self._looking: asyncio.TimerHandle | None = None
         self._complaints = Complaints()
+        self._heap = Heap()
 
     async def serve(self, sock: socket.socket) -> None:
         """Begin to accept connections on ``sock``."""
+        self._heap.keep()
         # Whether the file goes is the owner's decision: a service manager keeps its socket for the next daemon.
         keep: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
         self._server = await self._loop.create_unix_server(
@@ -235,6 +238,7 @@ class Listener:
         now = self._loop.time()
         for stream in {*self.connections, *self.leaving}:
             stream.look(now)
+        self._heap.give_back()
         self._looking = self._loop.call_later(self.bounds.look_s, self._look)
 
 
