@@ -58,7 +58,9 @@ def answer(line: bytes) -> bytes:
 def main() -> None:
     """Serve stdin until it ends; answers to one read leave in one write."""
     pending: list[bytes] = []
-    while chunk := os.read(0, MIB):
+    buffer = bytearray(MIB)  # reused: a fresh one of this size costs more than a call
+    while size := os.readv(0, [buffer]):
+        chunk = bytes(memoryview(buffer)[:size])
         if b"\n" not in chunk:
             pending.append(chunk)
             continue
