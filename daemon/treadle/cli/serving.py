@@ -48,6 +48,7 @@ async def _serve(
 ) -> int:
     import logging
 
+    from treadle.config import Refused
     from treadle.daemon import Daemon
     from treadle.listener import Listener
     from treadle.metrics import Exporter
@@ -58,8 +59,9 @@ async def _serve(
 
     config = load(find(config_path, os.environ), strict=strict)
     configure(config)
-    for problem in config.problems:
-        logging.getLogger("treadle").error("%s", problem)
+    for server in config.servers:
+        for problem in server.problems if isinstance(server, Refused) else ():
+            logging.getLogger("treadle").error("%s", problem, extra={"server": server.name})
     for warning in config.warnings:
         logging.getLogger("treadle").warning("%s", warning)
     exporter = None if metrics_port is None else Exporter(metrics_port)
