@@ -412,6 +412,15 @@ def test_an_event_of_several_lines_is_one_entry(service: Service) -> None:
     assert len(problem["MESSAGE"].splitlines()) == 3
 
 
+def test_why_the_daemon_cannot_start_is_one_entry_with_the_priority_of_an_error(service: Service) -> None:
+    service.configure({"demo": {"command": DEMO}}, {"max_connections": 0, "drain_timeout_ms": "x"})
+    run("systemctl", "start", "treadle.service", check=False)
+    reason = entry_of("the configuration cannot be used")
+    assert reason["PRIORITY"] == "3"
+    assert "max_connections" in reason["MESSAGE"]
+    assert "drain_timeout_ms" in reason["MESSAGE"]
+
+
 def test_json_entries_have_the_object_as_message_and_the_fields_beside_it(service: Service) -> None:
     service.configure({"demo": {"command": DEMO}, "other": {"command": DEMO}}, {"log_format": "json"})
     service.start()
