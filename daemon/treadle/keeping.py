@@ -92,7 +92,8 @@ class Keeper:
         name = hashlib.sha256(os.fsencode(socket)).hexdigest()[:16]  # the record is kept for each socket
         path = state_dir / f"record-{name}.json"
         for finding in recover(path):
-            log.warning("left by an earlier daemon: %s", finding)
+            extra = {"server": finding.server} if finding.server else None
+            log.warning("left by an earlier daemon: %s", finding, extra=extra)
         self._record = Record(path)
         self.custody = Custody(record=self._record)
         self._guard: Guard | None = None

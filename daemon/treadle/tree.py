@@ -153,7 +153,9 @@ class Custody:
             try:
                 incarnation.group = self._root.make(marker, plan(limits, self._root.controllers).cgroup)
             except OSError as error:
-                log.warning("server %s runs without a cgroup of its own: %s", server, error)
+                log.warning(
+                    "server %s runs without a cgroup of its own: %s", server, error, extra={"server": server}
+                )
         self._live.add(incarnation)
         self._write(incarnation)
         return incarnation

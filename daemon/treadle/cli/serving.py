@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -28,13 +29,16 @@ def run(
     log = Log(sys.stderr, os.environ)
     try:
         return uvloop.run(_serve(log, level, config_path, strict, metrics_port, options.socket))
-    except ConfigError as error:
-        problem = f"the configuration cannot be used\n{error}"
-    except (SocketRefused, ListenerRefused) as error:
-        problem = str(error)
+    except (ConfigError, SocketRefused, ListenerRefused) as error:
+        problem = f"the configuration cannot be used\n{error}" if isinstance(error, ConfigError) else str(error)
+        if log.to_journal:
+            # As one entry with the priority of an error, whatever level is logged, if any is by now.
+            facts = {"name": "treadle", "levelno": logging.ERROR, "levelname": "ERROR", "msg": problem}
+            log.handle(logging.makeLogRecord(facts))
     finally:
         log.close()
-    output.problem(problem)
+    if not log.to_journal:
+        output.problem(problem)
     return USAGE
 
 
@@ -46,8 +50,7 @@ async def _serve(
     metrics_port: int | None,
     socket: str | None,
 ) -> int:
-    import logging
-
+    from treadle.config import Refused
     from treadle.daemon import Daemon
     from treadle.listener import Listener
     from treadle.metrics import Exporter
@@ -58,8 +61,9 @@ async def _serve(
 
     config = load(find(config_path, os.environ), strict=strict)
     configure(config)
-    for problem in config.problems:
-        logging.getLogger("treadle").error("%s", problem)
+    for server in config.servers:
+        for problem in server.problems if isinstance(server, Refused) else ():
+            logging.getLogger("treadle").error("%s", problem, extra={"server": server.name})
     for warning in config.warnings:
         logging.getLogger("treadle").warning("%s", warning)
     exporter = None if metrics_port is None else Exporter(metrics_port)
