@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from treadle.errors import (
     CallFault,
@@ -30,23 +29,14 @@ MOST_INTEGER: Final = 2**64 - 1
 """What a frame can hold."""
 
 
-class _Ok(Struct, gc=False):
-    ok: bool
-    value: CallResult
-
-
-class _ResultFrame(Struct, gc=False):
-    """Its keys in the order in which the frame codec writes them."""
-
-    v: int
-    id: int
-    kind: str
-    body: _Ok
-
-
 _encode = msgspec.msgpack.Encoder().encode
 
-_ID_AT: Final = 4 + len(b"\x84\xa1v\x01\xa2id\xcf")
+_BEFORE_ID: Final = b"\x84\xa1v\x01\xa2id"
+_BEFORE_VALUE: Final = b"\xa4kind\xa6result\xa4body\x82\xa2ok\xc3\xa5value"
+_AROUND: Final = len(_BEFORE_ID) + len(_BEFORE_VALUE)
+"""What the frame codec writes around the id and the value of a result that is good."""
+
+_ID_AT: Final = 4 + len(_BEFORE_ID) + 1
 """Where the eight bytes of an id lie in a frame whose id needs them all."""
 
 
@@ -68,16 +58,18 @@ def result_frame(frame_id: int, value: Any) -> bytes:
     return _framed("result", frame_id, value)
 
 
-def call_result_frame(frame_id: int, result: CallResult) -> tuple[bytes, bytes]:
-    """The ``result`` frame of a ``call`` that was answered, in two parts, so that a large one need not be
-    copied."""
+def call_result_frame(frame_id: int, result: CallResult) -> tuple[int, tuple[bytes, ...]]:
+    """The ``result`` frame of a ``call`` that was answered: its size, and its parts, so that a large one need not
+    be copied. It is what :func:`result_frame` makes of the result's value."""
     try:
-        payload = _encode(_ResultFrame(frames.VERSION, frame_id, "result", _Ok(True, result)))
+        number, value = _encode(frame_id), _encode(result)
     except Exception:  # the general way knows why not
-        payload = b""
-    if payload and len(payload) <= RESULT_LIMIT - 4:
-        return len(payload).to_bytes(4, "big"), payload
-    return b"", result_frame(frame_id, result.to_value())
+        number = value = b""
+    size = len(number) + len(value) + _AROUND
+    if not value or size + 4 > RESULT_LIMIT:
+        frame = result_frame(frame_id, result.to_value())
+        return len(frame), (frame,)
+    return size + 4, (size.to_bytes(4, "big"), _BEFORE_ID, number, _BEFORE_VALUE, value)
 
 
 def failure_frame(frame_id: int, fault: Fault) -> bytes:

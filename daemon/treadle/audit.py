@@ -30,7 +30,7 @@ KEEP: Final = 4
 """Rotated files that are kept."""
 DELAY_S: Final = 0.05
 _AT_ONCE: Final = 64
-_MIDDLES: Final = 1000
+_MILLISECONDS: Final = tuple(f".{number:03d}Z" for number in range(1000))
 MOST_WAITING: Final = 1000
 """Batches of lines that may wait for the disk."""
 MOST_ARGUMENT_BYTES: Final = 64 * 1024
@@ -64,19 +64,6 @@ class Entry(msgspec.Struct, omit_defaults=True):
     arguments: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _Noted(msgspec.Struct, gc=False):
-    """The facts of one line. Of arguments that are too long, the size."""
-
-    at: float
-    peer: Peer | None
-    server: str
-    tool: str
-    result: str
-    outcome: str | None
-    seconds: float
-    arguments: bytes | int
-
-
 class Audit:
     """An open audit log."""
 
@@ -95,14 +82,13 @@ class Audit:
         self.arguments = arguments
         self._most_bytes = most_bytes
         self._keep = keep
-        self._noted: list[_Noted] = []
+        self._lines: list[bytes] = []
         self._later = later
         self._file = self._open()
         self._failing = False
         self._lost = 0
         self._second = 0
-        self._worded = b""
-        self._middles: dict[tuple[str, str, str], bytes] = {}
+        self._worded = ""
         self._background: Background[bytes] = Background(
             self._write, name="audit", limit=MOST_WAITING, delay=DELAY_S
         )
@@ -119,73 +105,48 @@ class Audit:
         arguments: bytes,
     ) -> None:
         """Take down one call, which took ``seconds``. ``arguments`` is JSON, empty when it got not so far."""
-        how = None
-        if isinstance(outcome, CallResult):
-            result = "tool_error" if outcome.is_error else "ok"
-        else:
-            result = failure_code(outcome)
-            how = outcome.outcome if isinstance(outcome, CallFault) else None
-        given: bytes | int = b""
-        if self.arguments:
-            given = arguments if len(arguments) <= MOST_ARGUMENT_BYTES else len(arguments)
-        noted = self._noted
-        noted.append(
-            _Noted(time.time(), peer, server[:_NAME_LIMIT], tool[:_NAME_LIMIT], result, how, seconds, given)
-        )
-        if len(noted) == _AT_ONCE or self._later is None:
-            self._word()
-        elif len(noted) == 1:
-            self._later(DELAY_S, self._word)
-
-    def _word(self) -> None:
-        """Make the lines of what was noted. Many at once take half the time, and a thread that computes would take
-        the interpreter from the loop when a call comes."""
-        noted, self._noted = self._noted, []
-        if noted:
-            lines = [self._line(one) for one in noted]
-            self._background.put(b"".join(lines), len(lines))
-
-    def _line(self, noted: _Noted) -> bytes:
-        peer, at = noted.peer, noted.at
-        milliseconds = int(at * 1000) % 1000
-        if noted.outcome is None and not noted.arguments and peer is not None:
-            # The usual line, of which most was the same before.
-            key = noted.server, noted.tool, noted.result
-            middle = self._middles.get(key) or self._middle(key)
-            facts = self._second_of(at), milliseconds, middle, noted.seconds * 1000, peer.uid, peer.pid
-            return b'{"time":"%b.%03dZ",%b,"ms":%.3f,"uid":%d,"pid":%d}\n' % facts
+        at = time.time()
+        second = int(at)
+        if second != self._second:
+            self._second, self._worded = second, utc(second)[:-5]
         entry = Entry(
-            f"{self._second_of(at).decode()}.{milliseconds:03d}Z",
-            noted.server,
-            noted.tool,
-            noted.result,
-            round(noted.seconds * 1000, 3),
+            self._worded + _MILLISECONDS[int((at - second) * 1000)],
+            server[:_NAME_LIMIT],
+            tool[:_NAME_LIMIT],
+            "ok",
+            int(seconds * 1_000_000) / 1000,
         )
         if peer is not None:
             entry.uid, entry.pid = peer.uid, peer.pid
-        entry.outcome = noted.outcome
-        if isinstance(noted.arguments, int):
-            entry.arguments_bytes = noted.arguments
-        elif noted.arguments:
-            entry.arguments = msgspec.Raw(noted.arguments)
-        return _encode(entry) + b"\n"
+        if type(outcome) is not CallResult:
+            assert isinstance(outcome, Fault)
+            entry.result = failure_code(outcome)
+            entry.outcome = outcome.outcome if isinstance(outcome, CallFault) else None
+        elif outcome.is_error:
+            entry.result = "tool_error"
+        if self.arguments and arguments:
+            if len(arguments) <= MOST_ARGUMENT_BYTES:
+                entry.arguments = msgspec.Raw(arguments)
+            else:
+                entry.arguments_bytes = len(arguments)
+        lines = self._lines
+        lines.append(_encode(entry))
+        if len(lines) == _AT_ONCE or self._later is None:
+            self._hand_over()
+        elif len(lines) == 1:
+            self._later(DELAY_S, self._hand_over)
 
-    def _middle(self, key: tuple[str, str, str]) -> bytes:
-        if len(self._middles) == _MIDDLES:  # callers may make up any name
-            self._middles.clear()
-        middle = self._middles[key] = b'"server":%b,"tool":%b,"result":%b' % tuple(map(_encode, key))
-        return middle
-
-    def _second_of(self, at: float) -> bytes:
-        """``at`` as RFC 3339 up to its seconds, which are worded once a second."""
-        second = int(at)
-        if second != self._second:
-            self._second, self._worded = second, utc(second)[:-5].encode()
-        return self._worded
+    def _hand_over(self) -> None:
+        """Give the thread what was noted, some lines at once: to wake it costs more than a line. They are made
+        here, as a thread that computes would take the interpreter from the loop when a call comes."""
+        lines, self._lines = self._lines, []
+        if lines:
+            lines.append(b"")
+            self._background.put(b"\n".join(lines), len(lines) - 1)
 
     def close(self) -> None:
         """Write what is left, within some seconds, and close the file."""
-        self._word()
+        self._hand_over()
         if self._background.close(_FLUSH_S):
             try:
                 os.close(self._file)

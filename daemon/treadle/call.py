@@ -29,6 +29,8 @@ class Call(Waiter, eq=False, kw_only=True):
     started: float = 0.0
     """When it was received, in seconds of ``time.perf_counter``, for its latency: the loop counts whole
     milliseconds. 0.0 is the time at which it is submitted."""
+    seconds: float = 0.0
+    """What it took, once it was answered."""
     timer: asyncio.TimerHandle | None = None
     supervisor: Supervisor | None = None
 

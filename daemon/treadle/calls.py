@@ -47,7 +47,9 @@ class SocketCall(Call, eq=False):
         """Take the call down, and answer the client if it is still there."""
         caller = self.caller
         if (audit := caller.audit) is not None:
-            seconds = time.perf_counter() - self.started if self.started else 0.0
+            seconds = self.seconds
+            if not seconds and self.started:
+                seconds = time.perf_counter() - self.started
             audit.note(caller.peer, self.server, self.tool, outcome, seconds, self.arguments)
         caller.answer(self, outcome)
 
@@ -61,24 +63,12 @@ def answer(kind: str, frame_id: int, outcome: CallResult | Fault) -> bytes:
     return answers.failure_frame(frame_id, outcome)
 
 
-def read(frame: Frame | CallFrame, caller: Caller, broker: Broker) -> tuple[dict[str, Any], SocketCall]:
+def read(frame: Frame, caller: Caller, broker: Broker) -> tuple[dict[str, Any], SocketCall]:
     """The arguments and the call that a frame of :data:`KINDS` asks for.
 
     Raises the fault that answers it: :class:`InvalidArgument`, or :class:`UnknownServer` for a capability of
     another namespace, or :class:`CallTimedOut` for a budget that is used up.
     """
-    if type(frame) is CallFrame:
-        body = frame.body
-        return body.arguments, SocketCall(
-            caller,
-            frame.id,
-            "call",
-            body.server,
-            tool=body.tool,
-            timeout_ms=body.timeout_ms or 0,
-            content=body.content,
-        )
-    assert isinstance(frame, Frame)
     return _read_capability(frame, caller, broker) if frame.kind == "cap_call" else _read(frame, caller)
 
 

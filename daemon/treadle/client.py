@@ -46,6 +46,8 @@ from treadle.wire.messages import CallResult, Content, InitializeResult, Tool
 
 log = logging.getLogger(__name__)
 
+_SERVING: Final = Phase.SERVING  # a member is looked up on its class at the cost of a call
+
 
 class Client:
     """The client of one server, from parked to retired.
@@ -201,7 +203,7 @@ class Client:
         ``arguments`` is one JSON object in UTF-8. ``deadline`` is the loop's time at which that ends, if the
         caller has worked it out already. A client that does not serve settles the waiter at once.
         """
-        if self._fault is not None or self.phase is not Phase.SERVING:
+        if self._fault is not None or self.phase is not _SERVING:
             waiter.request_id = 0
             self._settle(waiter, Unavailable(self._reason or f"server {self.server} is {self.phase.value}"))
             return

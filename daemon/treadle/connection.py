@@ -103,16 +103,41 @@ class Connection(FrameStream):
 
     def take(self, frame: frames.Frame | CallFrame) -> None:
         """Serve one frame."""
-        if not self._greeted:
-            self._greet(frame)
-        elif isinstance(frame, CallFrame):
-            self._call(frame)
-        else:
+        if type(frame) is not CallFrame or not self._greeted:
             self._take_other(frame)
+            return
+        # What a connection mostly does, in few steps.
+        live, broker, listener = self._live, self._broker, self.listener
+        limits = broker.config.broker
+        if (
+            frame.id in live
+            or len(live) >= limits.max_in_flight_per_connection
+            or listener.in_flight >= limits.max_in_flight
+        ):
+            refusal = self._not_admitted(frame.id)
+            assert refusal is not None
+            self._refuse_call(frame, refusal)
+            return
+        body = frame.body
+        live[frame.id] = call = SocketCall(
+            self,
+            frame.id,
+            "call",
+            body.server,
+            tool=body.tool,
+            timeout_ms=body.timeout_ms or 0,
+            content=body.content,
+            received=self.received,
+            started=self.started,
+        )
+        listener.in_flight += 1
+        broker.call(body.server, body.arguments, call, plain=True)
 
-    def _take_other(self, frame: frames.Frame) -> None:
+    def _take_other(self, frame: frames.Frame | CallFrame) -> None:
         kind = frame.kind
-        if kind in calls.KINDS:
+        if isinstance(frame, CallFrame) or not self._greeted:
+            self._greet(frame)
+        elif kind in calls.KINDS:
             self._call(frame)
         elif kind == "cancel":
             live = self._live.get(frame.id)
@@ -163,27 +188,22 @@ class Connection(FrameStream):
 
     # --- calls ------------------------------------------------------------------------------------
 
-    def _call(self, frame: frames.Frame | CallFrame) -> None:
-        broker, live, listener = self._broker, self._live, self.listener
-        limits = broker.config.broker
-        refusal: Fault | None = None
-        if (
-            frame.id in live
-            or len(live) >= limits.max_in_flight_per_connection
-            or listener.in_flight >= limits.max_in_flight
-        ):
-            refusal = self._not_admitted(frame.id)
+    def _call(self, frame: frames.Frame) -> None:
+        refusal = self._not_admitted(frame.id)
         if refusal is None:
             try:
-                arguments, call = calls.read(frame, self, broker)
+                arguments, call = calls.read(frame, self, self._broker)
             except Fault as fault:
                 refusal = fault
-            else:
-                call.received, call.started = self.received, self.started
-                live[call.frame_id] = call
-                listener.in_flight += 1
-                broker.call(call.server, arguments, call, plain=True)
-                return
+        if refusal is not None:
+            self._refuse_call(frame, refusal)
+            return
+        call.received, call.started = self.received, self.started
+        self._live[frame.id] = call
+        self.listener.in_flight += 1
+        self._broker.call(call.server, arguments, call, plain=True)
+
+    def _refuse_call(self, frame: frames.Frame | CallFrame, refusal: Fault) -> None:
         self._service.count_refusal(refusal)
         calls.note_refusal(frame, self, refusal)
         self.send(calls.answer(frame.kind, frame.id, refusal))
@@ -195,7 +215,8 @@ class Connection(FrameStream):
         listener = self.listener
         listener.in_flight -= 1
         if type(outcome) is CallResult and call.kind == "call":
-            self.send(*answers.call_result_frame(call.frame_id, outcome))
+            size, parts = answers.call_result_frame(call.frame_id, outcome)
+            self.send_parts(size, parts)
         else:
             self.send(calls.answer(call.kind, call.frame_id, outcome))
         if self._eof or listener.handing_over:

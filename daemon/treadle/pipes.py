@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 FIRST_READ: Final = 32 * 1024
-LARGEST_READ: Final = 256 * 1024
-LINES_A_TURN: Final = 64
+LARGEST_READ: Final = 128 * 1024
+LINES_A_TURN: Final = 32
 """Lines that are delivered before the loop turns to others: each may cost its receiver some ten microseconds."""
 
 
@@ -20,10 +20,11 @@ class OutputPipe:
     """What the server writes: one read for each turn of the loop, so that a flood starves nobody.
 
     A read that came back full of one line doubles the next one, up to ``largest``; any other falls back: a long
-    line costs few turns, and a flood of short ones keeps nobody waiting for more than a small read. With
-    ``lines_a_turn``, what holds more lines is delivered over several turns, and nothing is read meanwhile.
-    ``on_end`` is called once: with None at end of file, with the error otherwise; never after :meth:`close`.
-    """
+    line costs few turns, and a flood of short ones keeps nobody waiting for more than a small read. After either
+    the processor is offered to others: the kernel would let a busy loop run to the end of its slice, for a
+    millisecond or more, while those wait for whom it has just written. With ``lines_a_turn``, what holds more
+    lines is delivered over several turns, and nothing is read meanwhile. ``on_end`` is called once: with None at
+    end of file, with the error otherwise; never after :meth:`close`."""
 
     def __init__(
         self,
@@ -97,6 +98,7 @@ class OutputPipe:
             return
         read, first, lines = len(data), data.find(b"\n"), self._lines
         if first < 0 and read == size:
+            os.sched_yield()
             self._size = min(size * 2, self._largest)
         elif size > FIRST_READ:
             self._size = FIRST_READ
@@ -125,6 +127,7 @@ class OutputPipe:
         if self._fd < 0:
             return
         if end < len(held):
+            os.sched_yield()
             self._loop.call_soon(self._deliver)
             return
         self._held, self._held_at = b"", 0

@@ -31,7 +31,8 @@ FRAMES_ALONE: Final = 64
 """The same while no other client waits for its turn: each turn costs a write to every server that it calls."""
 
 _SLICE: Final = 16 * 1024  # bytes decoded at a time; some hundred of the smallest frames
-_COPIED: Final = 64 * 1024  # bytes of answers up to which they are put together before they are written
+_PIECE: Final = 128 * 1024  # bytes of answers that are written in one turn
+_MUCH: Final = 96 * 1024  # bytes of a read after which others have their turn
 _HIGH_WATER: Final = 1024 * 1024
 _LOW_WATER: Final = 256 * 1024
 
@@ -43,6 +44,9 @@ class FrameStream(asyncio.Protocol):
     """
 
     __slots__ = (
+        "_backlog",
+        "_backlog_bytes",
+        "_blocked",
         "_decoding",
         "_ending",
         "_eof",
@@ -53,8 +57,10 @@ class FrameStream(asyncio.Protocol):
         "_input_at",
         "_out",
         "_out_bytes",
+        "_pump_due",
         "_reader",
         "_reading",
+        "_resting",
         "_unread",
         "_values_held",
         "gone",
@@ -91,6 +97,11 @@ class FrameStream(asyncio.Protocol):
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._flush_due = False
+        self._backlog: deque[bytes | memoryview] = deque()  # answers that are too much for one turn, or for now
+        self._backlog_bytes = 0
+        self._blocked = False
+        self._pump_due = False
+        self._resting = False
         self._unread = False
         self._ending: float | None = None
 
@@ -114,7 +125,7 @@ class FrameStream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The client connected."""
         self.transport = transport = cast(asyncio.Transport, transport)
-        transport.set_write_buffer_limits(high=_HIGH_WATER, low=_LOW_WATER)
+        transport.set_write_buffer_limits(high=_PIECE, low=_PIECE // 4)
 
     def data_received(self, data: bytes) -> None:
         """Take in what came."""
@@ -138,6 +149,10 @@ class FrameStream(asyncio.Protocol):
                         self._go_on()
                     return
                 self._frames.extend(found)
+            if len(data) > _MUCH:
+                # Else the loop would read on here, many times, while there is something to read.
+                self._resting = True
+                self.loop.call_soon(self._rested)
             self.work()
         finally:
             flusher.flush()
@@ -152,19 +167,23 @@ class FrameStream(asyncio.Protocol):
         self._go_on()
         return True
 
-    def pause_writing(self) -> None:
-        """The client does not read its answers: it is not served, and not read from."""
-        self._unread = True
+    def _rested(self) -> None:
+        self._resting = False
         self._go_on()
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is written to."""
+        self._blocked = True
 
     def resume_writing(self) -> None:
         """The client reads again."""
-        self._unread = False
-        self._go_on()
+        self._blocked = False
+        self._pump()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The stream is at its end, whoever ended it."""
         self._end()
+        self._backlog.clear()
         self.listener.leaving.discard(self)
         if not self.gone.done():
             self.gone.set_result(None)
@@ -204,7 +223,7 @@ class FrameStream(asyncio.Protocol):
             return
         if busy and not self._unread and not self._decoding:
             self.listener.ask_turn(self)
-        reading = not (busy or self._unread or self._eof)
+        reading = not (busy or self._unread or self._eof or self._resting)
         if reading is not self._reading and not self.transport.is_closing():
             self._reading = reading
             if reading:
@@ -251,15 +270,16 @@ class FrameStream(asyncio.Protocol):
 
     # --- out --------------------------------------------------------------------------------------
 
-    def send(self, frame: bytes, rest: bytes = b"") -> None:
-        """Queue one frame, in one part or two; all frames of one loop turn leave in one write. None follows the
-        last word."""
+    def send(self, frame: bytes) -> None:
+        """Queue one frame. None follows the last word."""
+        self.send_parts(len(frame), (frame,))
+
+    def send_parts(self, size: int, parts: tuple[bytes, ...]) -> None:
+        """Queue one frame of ``size`` bytes; all frames of one loop turn leave in one write."""
         if self._ending is not None:
             return
-        self._out.append(frame)
-        if rest:
-            self._out.append(rest)
-        self._out_bytes += len(frame) + len(rest)
+        self._out += parts
+        self._out_bytes += size
         if not self._flush_due:
             self._flush_due = True
             self._flusher.add(self._flush)
@@ -268,20 +288,62 @@ class FrameStream(asyncio.Protocol):
         self._flush_due = False
         out, size = self._out, self._out_bytes
         self._out, self._out_bytes = [], 0
-        transport = self.transport
-        if transport.is_closing() or not out:
+        if not out or self.transport.is_closing():
             return
-        if size > _COPIED:
-            transport.writelines(out)
-        else:
-            transport.write(b"".join(out))
-            if not self._unread:
-                return
-        unread = transport.get_write_buffer_size()
+        if size <= _PIECE and not self._backlog and not self._blocked:
+            self.transport.write(b"".join(out))
+            return
+        self._backlog += out
+        self._backlog_bytes += size
+        if not self._pump_due:
+            self._pump()
+
+    def _pump(self) -> None:
+        """Write a piece of what waits, the next one in the next turn: others have their turns between."""
+        self._pump_due = False
+        if self.transport.is_closing():
+            return
+        if self._backlog and not self._blocked:
+            self.transport.write(self._piece())
+            os.sched_yield()  # as in pipes: whoever shares the processor need not wait for the end of our slice
+            # The transport may have called back meanwhile.
+            if self._backlog and not self._blocked and not self._pump_due:
+                self._pump_due = True
+                self.loop.call_soon(self._pump)
+        unread = self._backlog_bytes + self.transport.get_write_buffer_size()
         if unread > self.listener.bounds.unread:
             self.give_up(f"it left {unread} bytes of answers unread")
         elif unread > _HIGH_WATER:
             self.listener.relieve()
+            self._is_unread(True)
+        elif unread < _LOW_WATER:
+            self._is_unread(False)
+
+    def _piece(self) -> bytes | memoryview:
+        backlog, parts, room = self._backlog, list[bytes | memoryview](), _PIECE
+        while backlog and room:
+            part = backlog.popleft()
+            if len(part) > room:
+                backlog.appendleft(memoryview(part)[room:])
+                part = memoryview(part)[:room]
+            parts.append(part)
+            room -= len(part)
+        self._backlog_bytes -= _PIECE - room
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _is_unread(self, unread: bool) -> None:
+        """Who leaves much unread is not served, and not read from."""
+        if unread is not self._unread:
+            self._unread = unread
+            self._go_on()
+
+    def _write_all(self) -> None:
+        parts = [*self._backlog, *self._out]
+        self._backlog.clear()
+        self._out.clear()
+        self._backlog_bytes = self._out_bytes = 0
+        if parts and not self.transport.is_closing():
+            self.transport.writelines(parts)
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -292,8 +354,7 @@ class FrameStream(asyncio.Protocol):
         """
         lingers = self._ending is None and not self._eof and self.listener.lets_linger(self)
         self._end()
-        if self._out:
-            self._flush()
+        self._write_all()
         if not lingers or self.transport.is_closing():
             self.transport.close()
             return
@@ -305,6 +366,8 @@ class FrameStream(asyncio.Protocol):
     def abort(self) -> None:
         """Close now, whatever is unread."""
         self._end()
+        self._backlog.clear()
+        self._backlog_bytes = 0
         self.transport.abort()
 
     def give_up(self, reason: str) -> None:
@@ -364,7 +427,7 @@ class FrameStream(asyncio.Protocol):
     def held(self) -> int:
         """Bytes that are kept for this client: of half frames, of values that are not served yet, and of answers
         that it has not read."""
-        unread = self._out_bytes + self.transport.get_write_buffer_size()
+        unread = self._out_bytes + self._backlog_bytes + self.transport.get_write_buffer_size()
         values = self._values_held if self._frames else 0
         return self._reader.pending + len(self._input) + values + unread
 

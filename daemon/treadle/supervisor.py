@@ -46,6 +46,8 @@ from treadle.wire.messages import CallResult, Tool
 
 log = logging.getLogger(__name__)
 
+_READY: Final = State.READY  # a member is looked up on its class at the cost of a call
+
 _AnyFault = TypeVar("_AnyFault", bound=Fault)
 
 PROOF_MARGIN_S: Final = 6.0
@@ -386,7 +388,7 @@ class Supervisor:
         call.deadline = deadline = (call.received or now) + call.timeout_ms / 1000
         if deadline <= now:
             self._refuse(call, CallTimedOut(call.timeout_ms, "not_sent"))
-        elif self.state is State.READY:
+        elif self.state is _READY:
             assert self.config is not None
             assert self.client is not None
             if self._in_flight < self.config.max_in_flight:
@@ -466,7 +468,8 @@ class Supervisor:
         self._in_flight -= 1
         call.request_id = 0  # of one incarnation only: in the next one it is the number of another call
         if type(outcome) is CallResult:
-            self.meter.answered(outcome, time.perf_counter() - call.started, call.tool)
+            call.seconds = seconds = time.perf_counter() - call.started
+            self.meter.answered(outcome, seconds, call.tool)
         else:
             assert isinstance(outcome, Fault)
             outcome = self._worded(outcome)

@@ -26,6 +26,7 @@ SERVER = [sys.executable, str(HERE / "fast_server.py")]
 ARGUMENTS = {"text": "x" * 40}
 READ = 1024 * 1024
 LF = ord("\n")
+ID_AT = len(b'{"jsonrpc":"2.0","id":')
 PREFIX = struct.Struct(">I")
 HEAD = b"\x84\xa1v\x01\xa2id\xce"  # a u32 follows
 OK, FAILED = b"\xa4body\x82\xa2ok\xc3", b"\xa4body\x82\xa2ok\xc2"
@@ -57,6 +58,7 @@ class RawPipe:
         self.stdin, self.stdout = self.child.stdin.fileno(), self.child.stdout.fileno()
         self.buffer = bytearray(READ)
         self.view = memoryview(self.buffer)
+        self.waiting: set[int] = set()
         self.last = 0
         params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "b", "version": "1"}}
         self.exchange(
@@ -65,6 +67,7 @@ class RawPipe:
 
     def line(self, tool: str, arguments: bytes) -> bytes:
         self.last += 1
+        self.waiting.add(self.last)
         return (b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"%b","arguments":%b}}\n') % (
             self.last,
             tool.encode(),
@@ -90,6 +93,7 @@ class RawPipe:
         return os.readv(self.stdout, [self.buffer])
 
     def call(self, tool: str = "echo", arguments: bytes = json.dumps(ARGUMENTS).encode()) -> None:
+        self.waiting.clear()
         self.exchange(self.line(tool, arguments))
 
     def in_flight(self, width: int, count: int) -> float:
@@ -98,8 +102,12 @@ class RawPipe:
         start = now()
         self.write(b"".join(self.line("echo", arguments) for _ in range(width)))
         sent, done = width, 0
+        rest = b""
         while done < count:
-            answers = self.buffer.count(b"\n", 0, self.read())
+            *lines, rest = (rest + os.read(self.stdout, 65536)).split(b"\n")
+            for line in lines:
+                self.waiting.remove(int(line[ID_AT : line.index(b",", ID_AT)]))
+            answers = len(lines)
             done += answers
             more = min(answers, count - sent)
             if more > 0:
@@ -157,16 +165,18 @@ def hop_server(path: str) -> None:
 
 
 class Frames:
-    """A bare frame client: one sendall, one recv. As of the raw pipe, an answer is the bytes of a message: what is
-    measured is the way, not what a client makes of it."""
+    """A bare frame client: one sendall, one recv. As with the raw pipe, what it gets is the bytes of each message,
+    and with many in flight which request that answers: what is measured is the way, not what a client makes of
+    it."""
 
     def __init__(self, path: str, *, hello: bool) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.connect(path)
         self.buffer = bytearray(READ)
         self.view = memoryview(self.buffer)
-        self.held = 0
-        self.last = 0
+        self.rest = b""
+        self.waiting: set[int] = set()
+        self.last = 1_000_000  # so that each id is written with four bytes
         if hello:
             self.exchange(self.frame("hello", {"proto": 1, "peer": "bench", "features": []}))
 
@@ -176,10 +186,12 @@ class Frames:
     def numbered(self, around: tuple[bytes, bytes]) -> bytes:
         """A frame with the next id; ``around`` is what stands before and after its four bytes."""
         self.last += 1
+        self.waiting.add(self.last)
         return b"%b%b%b" % (around[0], self.last.to_bytes(4, "big"), around[1])
 
     def exchange(self, frame: bytes) -> bytes:
         """Send one frame and wait for the next one: its payload."""
+        self.waiting.clear()
         self.sock.sendall(frame)
         got = self.sock.recv_into(self.buffer)
         missing = PREFIX.unpack_from(self.buffer)[0] + 4 - got
@@ -206,18 +218,18 @@ class Frames:
 
     def answers(self) -> int:
         """Read what is there; how many answers it completes."""
-        buffer = self.buffer
-        end = self.held + self.sock.recv_into(self.view[self.held :])
-        at = found = 0
+        data = self.rest + self.sock.recv(65536)
+        end, at, found = len(data), 0, 0
         while end - at >= 4:
-            after = at + 4 + PREFIX.unpack_from(buffer, at)[0]
+            after = at + 4 + PREFIX.unpack_from(data, at)[0]
             if after > end:
                 break
-            at = after
+            answer = data[at + 4 : after]
+            self.waiting.remove(PREFIX.unpack_from(answer, len(HEAD))[0])
             found += 1
-        assert buffer.find(FAILED, 0, at) < 0, bytes(buffer[:200])
-        self.held = end - at
-        buffer[: self.held] = buffer[at:end]
+            at = after
+        assert FAILED not in data, data[:200]
+        self.rest = data[at:]
         return found
 
     def in_flight(self, width: int, count: int, server: str = "fast") -> float:

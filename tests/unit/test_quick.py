@@ -13,10 +13,10 @@ from strategies import arguments, damaged_lines, lines, values, written
 from treadle.answers import call_result_frame, result_frame
 from treadle.errors import Malformed
 from treadle.wire.interchange import arguments_to_json
-from treadle.wire.jsonrpc import Response, decode
+from treadle.wire.jsonrpc import Notification, Response, decode
 from treadle.wire.messages import CallResult, decode_call_result
 from treadle.wire.nesting import MAX_VALUES
-from treadle.wire.quick import MANY_BLOCKS, call_answer, call_frame
+from treadle.wire.quick import MANY_BLOCKS, Usual, call_frame, read
 from treadle_client.frames import Frame, FrameReader, encode
 
 # --- answers ------------------------------------------------------------------------------------------
@@ -55,13 +55,15 @@ def _generally(line: bytes) -> tuple[Any, CallResult]:
 @example(b'{"jsonrpc":"2.0","id":1,"result":5,"result":{"content":[]}}')
 @example(b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"\\ud800"}]}}')
 @example(b'{"jsonrpc":"2.0","id":1,"result":{"content":[]},"error":null}')
-def test_what_is_read_of_an_answer_is_what_the_general_way_reads(line: bytes) -> None:
+def test_what_is_read_of_a_line_is_what_the_general_way_reads(line: bytes) -> None:
     try:
         line.decode()
     except UnicodeDecodeError:
         return  # no line of the framing
-    found = call_answer(line)
-    if found is not None:
+    found = read(line)
+    if isinstance(found, Usual):
+        assert isinstance(decode(line), Notification)
+    elif found is not None:
         assert repr(found) == repr(_generally(line))
 
 
@@ -78,7 +80,18 @@ def test_what_is_read_of_an_answer_is_what_the_general_way_reads(line: bytes) ->
 )
 def test_the_usual_answers_are_read_at_once(result: Any) -> None:
     line = written({"jsonrpc": "2.0", "id": 7, "result": result})
-    assert call_answer(line) == _generally(line)
+    assert read(line) == _generally(line)
+
+
+@pytest.mark.parametrize("more", [{}, {"params": {"level": "info", "data": [1]}}])
+def test_the_usual_notifications_are_read_at_once(more: dict[str, Any]) -> None:
+    line = written({"jsonrpc": "2.0", "method": "notifications/message", **more})
+    assert read(line) is Usual.NOTIFICATION
+
+
+@pytest.mark.parametrize("more", [{"id": 1}, {"id": None}, {"result": 1}, {"error": None}])
+def test_a_request_is_no_notification(more: dict[str, Any]) -> None:
+    assert read(written({"jsonrpc": "2.0", "method": "ping", **more})) is None
 
 
 @pytest.mark.parametrize(
@@ -90,16 +103,16 @@ def test_the_usual_answers_are_read_at_once(result: Any) -> None:
     ids=["blocks", "braces"],
 )
 def test_a_long_line_that_may_hold_many_blocks_is_left_to_the_way_that_counts(content: Any) -> None:
-    assert call_answer(written({"jsonrpc": "2.0", "id": 7, "result": {"content": content}})) is None
+    assert read(written({"jsonrpc": "2.0", "id": 7, "result": {"content": content}})) is None
 
 
 def test_a_line_that_nests_too_deep_is_left_to_the_general_way() -> None:
     deep = b'{"jsonrpc":"2.0","id":1,"result":{"content":[]},"x":%b}' % (b"[" * 300 + b"]" * 300)
-    assert call_answer(deep) is None
+    assert read(deep) is None
 
 
 def test_whatever_breaks_leaves_the_line_to_the_general_way() -> None:
-    assert call_answer(b"no JSON") is None
+    assert read(b"no JSON") is None
     with pytest.raises(Malformed):
         decode(b"no JSON")
 
@@ -183,10 +196,12 @@ def test_the_frame_of_a_result_is_that_of_the_frame_codec(
     frame_id: int, content: list[dict[str, Any]], is_error: bool, structured: Any
 ) -> None:
     for result in (CallResult(content, is_error), CallResult(content, is_error, structured)):
-        assert b"".join(call_result_frame(frame_id, result)) == result_frame(frame_id, result.to_value())
+        size, parts = call_result_frame(frame_id, result)
+        assert b"".join(parts) == result_frame(frame_id, result.to_value())
+        assert size == sum(map(len, parts))
 
 
 def test_a_result_that_is_too_large_is_refused_as_by_the_frame_codec() -> None:
     result = CallResult([{"type": "text", "text": "x" * (16 * 1024 * 1024)}], False)
-    assert b"".join(call_result_frame(1, result)) == result_frame(1, result.to_value())
+    assert b"".join(call_result_frame(1, result)[1]) == result_frame(1, result.to_value())
     assert b"mcp_malformed" in result_frame(1, result.to_value())

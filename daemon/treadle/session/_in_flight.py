@@ -14,8 +14,11 @@ from treadle.wire.messages import Content
 _STRAY_DEADLINES: Final = 64
 
 
-class Pending(msgspec.Struct):
-    """A request without an answer yet. Of a listing each page is a request of its own, with the same facts."""
+class Pending(msgspec.Struct, gc=False):
+    """A request without an answer yet. Of a listing each page is a request of its own, with the same facts.
+
+    Not looked at by the garbage collector: it is in no circle that outlives its settling.
+    """
 
     kind: Literal["initialize", "list", "call", "ping"]
     deadline: float

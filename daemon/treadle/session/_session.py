@@ -28,6 +28,7 @@ from treadle.session._events import Answered, Died, Event, Failed, Initialized, 
 from treadle.session._in_flight import InFlight, Pending
 from treadle.session._outbox import Outbox
 from treadle.session._printer import Printer
+from treadle.wire import quick
 from treadle.wire.jsonrpc import (
     ErrorResponse,
     Message,
@@ -52,9 +53,9 @@ from treadle.wire.messages import (
     initialize_params,
     tools_list_params,
 )
-from treadle.wire.quick import call_answer
 
 METHOD_NOT_FOUND: Final = -32601
+NOTIFICATION: Final = quick.Usual.NOTIFICATION
 
 _WARNED_BAD_LINES: Final = 3
 
@@ -86,6 +87,8 @@ class Rules(NamedTuple):
     expire: Rule
     die: Rule
 
+
+_ACT, _IGNORE = Rule.ACT, Rule.IGNORE  # a member is looked up on its class at the cost of a call
 
 TABLE: Final[dict[State, Rules]] = {
     #                          initialize   request      data         expire       die
@@ -210,13 +213,13 @@ class Session:
         Raises :class:`~treadle.errors.Unavailable` when the session is not ready and
         :class:`~treadle.errors.InvalidArgument` for a name that is not valid Unicode; nothing is sent then.
         """
-        if self._rules.request is not Rule.ACT:
+        if self._rules.request is not _ACT:
             self._check(self._rules.request)
         request_id = self._last_id + 1
         line = encode_call(request_id, name, arguments_json)
         self._last_id = request_id
         self._in_flight.add(request_id, Pending("call", deadline, timeout_ms, token, content))
-        self.outbox.add(line, request_id)
+        self.outbox.lines.append((request_id, line))
         return request_id
 
     def ping(self, deadline: float, token: Any, *, timeout_ms: int) -> int:
@@ -248,7 +251,7 @@ class Session:
     def receive_data(self, chunk: bytes) -> list[Event]:
         """What follows from ``chunk``, the next bytes of the server's stdout, in order. Raises nothing."""
         events: list[Event] = []
-        if self._rules.data is Rule.IGNORE:
+        if self._rules.data is _IGNORE:
             return events
         try:
             lines = self._lines.push(chunk)
@@ -257,13 +260,17 @@ class Session:
         for line in lines:
             try:
                 # What a session mostly does, in few steps.
-                if (answer := call_answer(line)) is not None:
-                    request_id, result = answer
+                found = quick.read(line)
+                if type(found) is tuple:
+                    request_id, result = found
                     pending = self._in_flight.get(request_id)
                     if pending is not None and pending.kind == "call" and pending.content == "text":
                         del self._in_flight[request_id]
                         events.append(Answered(pending.token, result))
                         continue
+                elif found is NOTIFICATION:
+                    self._dropped += 1
+                    continue
                 message = decode(line)
             except (Malformed, BadMessage) as fault:
                 self._take_bad_line(_without_frames(fault), line, events)

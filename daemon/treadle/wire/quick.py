@@ -7,6 +7,7 @@ those are built here that a text result has."""
 
 from __future__ import annotations
 
+import enum
 from typing import Annotated, Any, Final, Literal, Required, TypedDict
 
 import msgspec
@@ -37,6 +38,20 @@ class _Result(msgspec.Struct, gc=False):
     structuredContent: Raw = _NONE  # noqa: N815
 
 
+class Usual(enum.Enum):
+    """The usual lines that have nothing to say."""
+
+    NOTIFICATION = "notification"
+
+
+class _Note(msgspec.Struct, gc=False):
+    jsonrpc: Literal["2.0"]
+    method: str
+    id: Raw = _NONE
+    result: Raw = _NONE
+    error: Raw = _NONE
+
+
 class _Answer(msgspec.Struct, gc=False):
     jsonrpc: Literal["2.0"]
     id: int
@@ -45,17 +60,20 @@ class _Answer(msgspec.Struct, gc=False):
     error: Raw = _NONE
 
 
+_decode_note = msgspec.json.Decoder(_Note).decode
 _decode_answer = msgspec.json.Decoder(_Answer).decode
 
 
-def call_answer(line: bytes) -> tuple[int, CallResult] | None:
-    """The id and the result, with text blocks alone kept whole, of the usual answer to a call; None for any other
-    line. ``line`` is valid UTF-8, as :class:`~treadle.wire.lines.LineBuffer` gives it.
-    """
+def read(line: bytes) -> tuple[int, CallResult] | Usual | None:
+    """The id and the result, with text blocks alone kept whole, of the usual answer to a call; that it is the
+    usual notification; None for any other line. ``line`` is valid UTF-8, as
+    :class:`~treadle.wire.lines.LineBuffer` gives it."""
     size = len(line)
-    if _METHOD in line[:_PEEK] or (size > SURELY_SHALLOW and too_deep(line)):
+    if size > SURELY_SHALLOW and too_deep(line):
         return None
     long = size > MAX_VALUES
+    if _METHOD in line[:_PEEK]:
+        return None if long else _notification(line)
     if long and count_up_to(line, b"{", MANY_BLOCKS) > MANY_BLOCKS:
         return None
     try:
@@ -80,6 +98,14 @@ def call_answer(line: bytes) -> tuple[int, CallResult] | None:
     except NotCarriable:
         return None
     return answer.id, CallResult(blocks, result.isError, structured)
+
+
+def _notification(line: bytes) -> Usual | None:
+    try:
+        note = _decode_note(line)
+    except Exception:
+        return None
+    return None if note.id or note.result or note.error else Usual.NOTIFICATION
 
 
 # --- from a client: the request for a call --------------------------------------------------------------------
