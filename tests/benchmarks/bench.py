@@ -266,7 +266,7 @@ def main() -> int:
     def say(text: str) -> None:
         print(f"# {text}", file=sys.stderr, flush=True)
 
-    # An installation has its bytecode; from a checkout, where Python is told to write none, each start would compile.
+    # As an installation has it. In a checkout Python may be told to write none: each start would compile again.
     for package in ("daemon/treadle", "client_stub/treadle_client"):
         compileall.compile_dir(ROOT / package, quiet=1)
     rounds = options.rounds or (5 if options.full else 3)
