@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets as random_source
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 from treadle import budgets, evidence
@@ -72,7 +70,7 @@ class Daemon:
             or os.environ.get("TREADLE_SOCKET")
             or default_socket_path(os.environ, os.getuid())
         )
-        self._state_dir = Path(config.broker.state_dir or default_state_dir(os.environ, os.getuid()))
+        self._state_dir = config.broker.state_dir or default_state_dir(os.environ, os.getuid())
         self._service = Service.from_environ(os.environ)
         self._stop = asyncio.Event()
         self._signals = 0
@@ -244,7 +242,7 @@ class Daemon:
     def _make_client(self, config: ServerConfig) -> Client:
         """A parked client; its environment is read now. Raises what refuses the server."""
         environment = build_environment(config, os.environ, _read_file)
-        marker = random_source.token_hex(16)
+        marker = os.urandom(16).hex()
         redact = Redactor(environment.secrets)
         cwd = config.cwd
         if cwd is None:

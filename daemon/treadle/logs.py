@@ -10,8 +10,9 @@ import datetime
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal, TextIO
+
+from msgspec import Struct
 
 from treadle.background import Background
 from treadle.journal import Journal, encode, is_journal
@@ -72,8 +73,7 @@ class LineFormatter(logging.Formatter):
         return json.dumps(fields, ensure_ascii=False, default=str)
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """One record on its way to the journal."""
 
     message: str

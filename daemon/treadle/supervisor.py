@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import time
 from collections import deque
 from collections.abc import Callable
@@ -39,7 +38,7 @@ from treadle.errors import (
 from treadle.evidence import sentence
 from treadle.metering import Meter
 from treadle.phases import Phase
-from treadle.restart import Again, Park, RestartPolicy
+from treadle.restart import Again, Park, RestartPolicy, spread
 from treadle.states import Input, State, follow
 from treadle.transport import NO_RESOURCE, Evidence, Ladder
 from treadle.wire.messages import CallResult, Tool
@@ -63,7 +62,7 @@ class Supervisor:
         make_client: Callable[[ServerConfig], Client],
         census: Census,
         *,
-        jitter: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = spread,
     ) -> None:
         self.name = config.name
         self.config: ServerConfig | None = config if isinstance(config, ServerConfig) else None

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import compileall
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -36,7 +37,7 @@ from contestants import (
 from goals import GOALS
 from report import svg, table
 
-from treadle_client import BrokerUnreachable, Client
+from treadle_client import Client
 
 ROOT = HERE.parents[1]
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024), "MALLOC_TRIM_THRESHOLD_": str(256 * 1024 * 1024)}
@@ -64,37 +65,41 @@ class Bench:
     def daemon(self, servers: Mapping[str, list[str]], name: str = "bench") -> Iterator[str]:
         """A daemon with all limits, deadlines, counters and its audit log on; yields its socket."""
         config = self.folder / f"{name}.toml"
-        lines = ["[broker]", f"audit_log = {json.dumps(str(self.folder / 'audit.log'))}"]
+        audit = json.dumps(str(self.folder / "audit.log"))
+        lines = ["[broker]", f"audit_log = {audit}", 'ready = "listening"']
         for key, command in servers.items():
             lines += [f"[mcp.{key}]", f"command = {json.dumps(command)}", f"[mcp.{key}.env]"]
             lines += [f"{name} = {json.dumps(value)}" for name, value in MALLOC.items()]
         config.write_text("\n".join(lines))
         path = str(self.folder / name / "t.sock")
-        with (self.folder / f"{name}.log").open("w") as log:
-            process = subprocess.Popen(
-                [str(TREADLE), "serve", "--config", str(config), "--socket", path],
-                env=self.environ,
-                stderr=log,
-                stdout=log,
-            )
-        self.process = process
-        try:
-            self.await_socket(path)
-            yield path
-        finally:
-            process.terminate()
-            process.wait(30)
-
-    def await_socket(self, path: str) -> None:
-        """Wait until the daemon answers."""
-        while True:
-            assert self.process.poll() is None, "the daemon ended"
+        notify = self.folder / f"{name}.notify"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+            told.bind(str(notify))
+            with (self.folder / f"{name}.log").open("w") as log:
+                process = subprocess.Popen(
+                    [str(TREADLE), "serve", "--config", str(config), "--socket", path],
+                    env={**self.environ, "NOTIFY_SOCKET": str(notify)},
+                    stderr=log,
+                    stdout=log,
+                )
+            self.process = process
             try:
-                with Client(path) as client:
-                    client.ping()
-                return
-            except BrokerUnreachable:
-                time.sleep(0.001)
+                self.await_ready(told)
+                yield path
+            finally:
+                process.terminate()
+                process.wait(30)
+                notify.unlink()
+
+    def await_ready(self, told: socket.socket) -> None:
+        """Wait until the daemon says that it listens: to ask again and again would take its processor from it."""
+        told.settimeout(1)
+        while True:
+            try:
+                if b"READY=1" in told.recv(4096).split(b"\n"):
+                    return
+            except TimeoutError:
+                assert self.process.poll() is None, "the daemon ended"
 
     # --- per round ---------------------------------------------------------------------------------
 
@@ -277,6 +282,9 @@ def main() -> int:
     def say(text: str) -> None:
         print(f"# {text}", file=sys.stderr, flush=True)
 
+    # As an installation has it. In a checkout Python may be told to write none: each start would compile again.
+    for package in ("daemon/treadle", "client_stub/treadle_client"):
+        compileall.compile_dir(ROOT / package, quiet=1)
     rounds = options.rounds or (5 if options.full else 3)
     with tempfile.TemporaryDirectory() as folder:
         found = run(Path(folder), full=options.full, rounds=rounds, say=say)
