@@ -30,7 +30,8 @@ KEEP: Final = 4
 """Rotated files that are kept."""
 DELAY_S: Final = 0.05
 _AT_ONCE: Final = 64
-_MILLISECONDS: Final = tuple(f".{number:03d}Z" for number in range(1000))
+_MOST_WHATS: Final = 1000
+_MILLISECONDS: Final = tuple(b'.%03dZ","server":' % number for number in range(1000))
 MOST_WAITING: Final = 1000
 """Batches of lines that may wait for the disk."""
 MOST_ARGUMENT_BYTES: Final = 64 * 1024
@@ -88,7 +89,10 @@ class Audit:
         self._failing = False
         self._lost = 0
         self._second = 0
-        self._worded = ""
+        self._time = b""
+        self._peer: Peer | None = None
+        self._who = _who(None)
+        self._whats: dict[tuple[str, str, bool], bytes] = {}
         self._background: Background[bytes] = Background(
             self._write, name="audit", limit=MOST_WAITING, delay=DELAY_S
         )
@@ -108,18 +112,48 @@ class Audit:
         at = time.time()
         second = int(at)
         if second != self._second:
-            self._second, self._worded = second, utc(second)[:-5]
-        entry = Entry(
-            self._worded + _MILLISECONDS[int((at - second) * 1000)],
-            server[:_NAME_LIMIT],
-            tool[:_NAME_LIMIT],
-            "ok",
-            int(seconds * 1_000_000) / 1000,
-        )
+            self._second, self._time = second, f'{{"time":"{utc(second)[:-5]}'.encode()
+        milliseconds = int((at - second) * 1000)
+        took = int(seconds * 1_000_000) / 1000
+        if type(outcome) is CallResult and not self.arguments:
+            # The usual line, in the parts of which most are as they were before.
+            if peer is not self._peer:
+                self._peer, self._who = peer, _who(peer)
+            key = server, tool, outcome.is_error
+            what = self._whats.get(key) or self._what(key)
+            line = b"".join((self._time, _MILLISECONDS[milliseconds], what, _encode(took), self._who))
+        else:
+            text = self._time[len(b'{"time":"') :] + _MILLISECONDS[milliseconds][: len(".000Z")]
+            line = self._line(text.decode(), peer, server, tool, outcome, took, arguments)
+        lines = self._lines
+        lines.append(line)
+        if len(lines) == _AT_ONCE or self._later is None:
+            self._hand_over()
+        elif len(lines) == 1:
+            self._later(DELAY_S, self._hand_over)
+
+    def _what(self, key: tuple[str, str, bool]) -> bytes:
+        if len(self._whats) == _MOST_WHATS:  # callers may make up any name
+            self._whats.clear()
+        server, tool, is_error = key
+        names = _encode(server[:_NAME_LIMIT]), _encode(tool[:_NAME_LIMIT]), b"tool_error" if is_error else b"ok"
+        self._whats[key] = what = b'%b,"tool":%b,"result":"%b","ms":' % names
+        return what
+
+    def _line(
+        self,
+        at: str,
+        peer: Peer | None,
+        server: str,
+        tool: str,
+        outcome: CallResult | Fault,
+        took: float,
+        arguments: bytes,
+    ) -> bytes:
+        entry = Entry(at, server[:_NAME_LIMIT], tool[:_NAME_LIMIT], "ok", took)
         if peer is not None:
             entry.uid, entry.pid = peer.uid, peer.pid
-        if type(outcome) is not CallResult:
-            assert isinstance(outcome, Fault)
+        if isinstance(outcome, Fault):
             entry.result = failure_code(outcome)
             entry.outcome = outcome.outcome if isinstance(outcome, CallFault) else None
         elif outcome.is_error:
@@ -129,12 +163,7 @@ class Audit:
                 entry.arguments = msgspec.Raw(arguments)
             else:
                 entry.arguments_bytes = len(arguments)
-        lines = self._lines
-        lines.append(_encode(entry))
-        if len(lines) == _AT_ONCE or self._later is None:
-            self._hand_over()
-        elif len(lines) == 1:
-            self._later(DELAY_S, self._hand_over)
+        return _encode(entry)
 
     def _hand_over(self) -> None:
         """Give the thread what was noted, some lines at once: to wake it costs more than a line. They are made
@@ -195,6 +224,10 @@ class Audit:
         fresh = self._open()
         os.close(self._file)
         self._file = fresh
+
+
+def _who(peer: Peer | None) -> bytes:
+    return b"}" if peer is None else b',"uid":%d,"pid":%d}' % (peer.uid, peer.pid)
 
 
 def open_audit(config: Config, later: Later | None = None) -> Audit | None:

@@ -35,7 +35,7 @@ from treadle.errors import (
     Unavailable,
     explain,
 )
-from treadle.flushing import Flusher
+from treadle.flushing import FEW, Flusher
 from treadle.phases import PHASES, Phase
 from treadle.session import Answered, Died, Event, Failed, Initialized, Listed, Session, Warned
 from treadle.transport import Evidence, Ladder, Transport
@@ -271,7 +271,7 @@ class Client:
     def data_received(self, data: bytes) -> None:
         """A chunk of the server's stdout."""
         flusher = self._flusher
-        flusher.is_open = True
+        flusher.is_open = self._session.in_flight < FEW
         try:
             events = self._session.receive_data(data)
             if events:
@@ -280,7 +280,8 @@ class Client:
             if self._session.outbox.lines and not self._unsent.blocked:
                 self.flush()
         finally:
-            flusher.flush()
+            if flusher.is_open:
+                flusher.flush()
 
     def writable(self) -> None:
         """The transport takes bytes again."""

@@ -1,21 +1,27 @@
-"""What one callback of the loop leaves to be written (floor 2): one write per peer, at the end of that
-callback."""
+"""What the callbacks of the loop leave to be written (floor 2): one write per peer, at the end of a round or
+sooner."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Final
 
 log = logging.getLogger(__name__)
 
+FEW: Final = 2
+"""Calls in flight below which what a callback leaves is written at its end. With more of them other callbacks of
+this round of the loop have something for the same peers, and one write serves all."""
+
 
 class Flusher:
-    """Collects who has something to write, and lets them write when the callback that made it ends.
+    """Collects who has something to write, and lets them write once, when all that was read is handled.
 
-    A callback that reads sets :attr:`is_open`, handles all that it read, and calls :meth:`flush`: many answers
-    then leave in one write, and none waits for another round of the loop. What is added at any other time is
-    written soon."""
+    A callback that reads while less than :data:`FEW` calls are in flight sets :attr:`is_open`, handles all that it
+    read, and calls :meth:`flush`: a lone call does not wait for the end of the round. What is added at any other
+    time is written then.
+    """
 
     __slots__ = ("_due", "_loop", "_soon", "is_open")
 

@@ -179,16 +179,12 @@ class Listener:
 
     def _take_turns(self) -> None:
         end = time.perf_counter() + TURN_S
-        self.flusher.is_open = True
-        try:
-            for _ in range(len(self._turns)):
-                connection = self._turns.popleft()
-                connection.waits_for_turn = False
-                connection.work()
-                if time.perf_counter() > end:
-                    break
-        finally:
-            self.flusher.flush()
+        for _ in range(len(self._turns)):
+            connection = self._turns.popleft()
+            connection.waits_for_turn = False
+            connection.work()
+            if time.perf_counter() > end:
+                break
         self._turn_due = bool(self._turns)
         if self._turn_due:
             self._loop.call_soon(self._take_turns)

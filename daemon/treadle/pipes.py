@@ -12,7 +12,7 @@ from typing import Final
 
 FIRST_READ: Final = 32 * 1024
 LARGEST_READ: Final = 128 * 1024
-LINES_A_TURN: Final = 32
+LINES_A_TURN: Final = 64
 """Lines that are delivered before the loop turns to others: each may cost its receiver some ten microseconds."""
 
 
@@ -24,7 +24,8 @@ class OutputPipe:
     the processor is offered to others: the kernel would let a busy loop run to the end of its slice, for a
     millisecond or more, while those wait for whom it has just written. With ``lines_a_turn``, what holds more
     lines is delivered over several turns, and nothing is read meanwhile. ``on_end`` is called once: with None at
-    end of file, with the error otherwise; never after :meth:`close`."""
+    end of file, with the error otherwise; never after :meth:`close`.
+    """
 
     def __init__(
         self,

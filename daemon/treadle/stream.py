@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from treadle import answers
 from treadle.decoding import LARGE, Job, unpack
+from treadle.flushing import FEW
 from treadle.peers import Peer
 from treadle.wire.quick import CallFrame, call_frame
 from treadle_client import frames
@@ -135,7 +136,7 @@ class FrameStream(asyncio.Protocol):
         self.received = self.loop.time()
         self.started = perf_counter()
         reader, flusher = self._reader, self._flusher
-        flusher.is_open = True
+        flusher.is_open = self.listener.in_flight < FEW
         try:
             if self._input or self._frames or self._decoding or reader.pending or len(data) > _SLICE:
                 self._input = self._input[self._input_at :] + data if self._input else data
@@ -155,7 +156,8 @@ class FrameStream(asyncio.Protocol):
                 self.loop.call_soon(self._rested)
             self.work()
         finally:
-            flusher.flush()
+            if flusher.is_open:
+                flusher.flush()
         if reader.pending > _HIGH_WATER:
             self.listener.relieve()
 

@@ -68,7 +68,8 @@ class Bench:
         audit = json.dumps(str(self.folder / "audit.log"))
         lines = ["[broker]", f"audit_log = {audit}", 'ready = "listening"']
         for key, command in servers.items():
-            lines += [f"[mcp.{key}]", f"command = {json.dumps(command)}", f"[mcp.{key}.env]"]
+            lines += [f"[mcp.{key}]", f"command = {json.dumps(command)}", "max_in_flight = 256"]
+            lines += [f"[mcp.{key}.env]"]
             lines += [f"{name} = {json.dumps(value)}" for name, value in MALLOC.items()]
         config.write_text("\n".join(lines))
         path = str(self.folder / name / "t.sock")

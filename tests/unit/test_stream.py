@@ -87,6 +87,7 @@ async def stream() -> _Stream:
         flusher=Flusher(asyncio.get_running_loop()),
         bounds=Bounds(),
         has_turns=False,
+        in_flight=0,
         lets_linger=lambda _: False,
         relieve=lambda: None,
         ask_turn=lambda _: None,

@@ -3,7 +3,8 @@ JSON from a server, and the request for one, which is msgpack from a client.
 
 What is a little unusual is left to the general way, which gives the same for everything that is read here. Only
 that way knows what is wrong with a message, and says so; and it counts all values of a long line, of which only
-those are built here that a text result has."""
+those are built here that a text result has.
+"""
 
 from __future__ import annotations
 
