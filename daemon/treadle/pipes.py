@@ -12,8 +12,15 @@ from typing import Final
 
 FIRST_READ: Final = 32 * 1024
 LARGEST_READ: Final = 128 * 1024
-LINES_A_TURN: Final = 64
+LEAST_LINES: Final = 16
+MOST_LINES: Final = 64
 """Lines that are delivered before the loop turns to others: each may cost its receiver some ten microseconds."""
+
+
+def lines_a_turn(in_flight: int) -> int:
+    """How many lines of a server are delivered in one turn: as many as may be answers to the requests in flight,
+    which leave together then, between :data:`LEAST_LINES` and :data:`MOST_LINES`."""
+    return max(LEAST_LINES, min(in_flight, MOST_LINES))
 
 
 class OutputPipe:
@@ -22,7 +29,7 @@ class OutputPipe:
     A read that came back full of one line doubles the next one, up to ``largest``; any other falls back: a long
     line costs few turns, and a flood of short ones keeps nobody waiting for more than a small read. After either
     the processor is offered to others: the kernel would let a busy loop run to the end of its slice, for a
-    millisecond or more, while those wait for whom it has just written. With ``lines_a_turn``, what holds more
+    millisecond or more, while those wait for whom it has just written. With ``lines``, what holds more
     lines is delivered over several turns, and nothing is read meanwhile. ``on_end`` is called once: with None at
     end of file, with the error otherwise; never after :meth:`close`.
     """
@@ -35,7 +42,7 @@ class OutputPipe:
         on_end: Callable[[OSError | None], None],
         *,
         largest: int = LARGEST_READ,
-        lines_a_turn: int | None = None,
+        lines: Callable[[], int] | None = None,
     ) -> None:
         self._loop = loop
         self._fd = fd
@@ -43,7 +50,7 @@ class OutputPipe:
         self._on_end = on_end
         self._largest = largest
         self._size = FIRST_READ
-        self._lines = lines_a_turn
+        self._lines = lines
         self._held = b""  # read, and not yet delivered
         self._held_at = 0
         self._after: Callable[[], None] | None = None
@@ -97,14 +104,14 @@ class OutputPipe:
         if not data:
             self._end(None)
             return
-        read, first, lines = len(data), data.find(b"\n"), self._lines
+        read, first = len(data), data.find(b"\n")
         if first < 0 and read == size:
             os.sched_yield()
             self._size = min(size * 2, self._largest)
         elif size > FIRST_READ:
             self._size = FIRST_READ
         # Mostly it is one line, or a part of one: there is nothing to count, which takes longer than to read it.
-        if lines is None or read <= lines or first < 0 or first == read - 1 or data.count(b"\n") <= lines:
+        if first < 0 or first == read - 1 or self._lines is None or data.count(b"\n") <= self._lines():
             self._on_data(data)
         else:
             self._loop.remove_reader(self._fd)
@@ -117,7 +124,7 @@ class OutputPipe:
             return
         held, start = self._held, self._held_at
         end = start if self._lines is not None else len(held)
-        for _ in range(self._lines or 0):
+        for _ in range(self._lines() if self._lines is not None else 0):
             end = held.find(b"\n", end) + 1
             if not end:
                 end = len(held)

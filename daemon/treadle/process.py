@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Final
 
 from treadle.errors import ChannelClosed, TransportFailed
-from treadle.pipes import FIRST_READ, LINES_A_TURN, InputPipe, OutputPipe
+from treadle.pipes import FIRST_READ, InputPipe, OutputPipe, lines_a_turn
 from treadle.procfs import kill as kill_exactly
 from treadle.spawn import Launch, Spawned, check, command_line, spawn
 from treadle.stderr import StderrTail
@@ -110,7 +110,11 @@ class ChildProcess:
         self._pidfd = spawned.pidfd
         self._stderr = OutputPipe(loop, spawned.stderr, self._stderr_data, self._stderr_end, largest=FIRST_READ)
         self._stdout = OutputPipe(
-            loop, spawned.stdout, self._stdout_data, self._stdout_end, lines_a_turn=LINES_A_TURN
+            loop,
+            spawned.stdout,
+            self._stdout_data,
+            self._stdout_end,
+            lines=lambda: lines_a_turn(receiver.in_flight),
         )
         self._stdin = InputPipe(loop, spawned.stdin, self._stdin_writable, self._stdin_broken)
         loop.add_reader(spawned.pidfd, self._exited)

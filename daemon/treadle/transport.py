@@ -78,6 +78,10 @@ KILL_NOW = Ladder(term_after=0.0, kill_after=0.0)
 class Receiver(Protocol):
     """What a transport tells its client. All callbacks run on the event loop, never inside ``open``/``send``."""
 
+    @property
+    def in_flight(self) -> int:
+        """How many requests have no answer yet: more lines than that are not all answers."""
+
     def data_received(self, data: bytes) -> None:
         """A non-empty chunk of the server's stdout."""
 

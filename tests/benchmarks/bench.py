@@ -40,9 +40,6 @@ from report import svg, table
 from treadle_client import Client
 
 ROOT = HERE.parents[1]
-MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024), "MALLOC_TRIM_THRESHOLD_": str(256 * 1024 * 1024)}
-"""For all but the daemon, which has to see to it by itself: the page faults of fresh blocks would be most of what
-a large message costs, and whether a block is fresh is a matter of luck."""
 SDK_PYTHON = ROOT / "build" / "bench" / "sdk" / "bin" / "python"
 TREADLE = Path(sys.executable).with_name("treadle")
 
@@ -58,8 +55,7 @@ class Bench:
     def __init__(self, folder: Path, full: bool) -> None:
         self.folder = folder
         self.scale = 4 if full else 1
-        environ = {key: value for key, value in os.environ.items() if key not in MALLOC}
-        self.environ = {**environ, "XDG_STATE_HOME": str(folder / "state")}
+        self.environ = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
 
     @contextmanager
     def daemon(self, servers: Mapping[str, list[str]], name: str = "bench") -> Iterator[str]:
@@ -69,8 +65,6 @@ class Bench:
         lines = ["[broker]", f"audit_log = {audit}", 'ready = "listening"']
         for key, command in servers.items():
             lines += [f"[mcp.{key}]", f"command = {json.dumps(command)}", "max_in_flight = 256"]
-            lines += [f"[mcp.{key}.env]"]
-            lines += [f"{name} = {json.dumps(value)}" for name, value in MALLOC.items()]
         config.write_text("\n".join(lines))
         path = str(self.folder / name / "t.sock")
         notify = self.folder / f"{name}.notify"
@@ -275,8 +269,6 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)), help="-1: not pinned")
     options = parser.parse_args()
-    if not MALLOC.keys() <= os.environ.keys():
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **MALLOC})
     if options.cpu >= 0:
         os.sched_setaffinity(0, {options.cpu})
 

@@ -16,7 +16,7 @@ import pytest
 
 from support.receivers import ENVIRONMENT, Recorder, Workshop, alive, gone, workshop
 from treadle.errors import ChannelClosed, TransportFailed
-from treadle.pipes import LINES_A_TURN, OutputPipe
+from treadle.pipes import LEAST_LINES, MOST_LINES, OutputPipe, lines_a_turn
 from treadle.process import ChildProcess, Launch
 from treadle.transport import KILL_NOW, Ladder
 
@@ -132,7 +132,7 @@ print("all", flush=True)
 
 @pytest.mark.parametrize(
     ("line", "sizes"),
-    [(b"x" * (480 << 10), [32, 64, 128, 256]), (b"x\n" * (80 << 10), [32] * 5)],
+    [(b"x" * (480 << 10), [32, 64, 128, 128, 128]), (b"x\n" * (80 << 10), [32] * 5)],
     ids=["long", "short"],
 )
 async def test_a_long_line_is_read_in_growing_chunks_and_short_ones_in_small_ones(
@@ -372,6 +372,12 @@ async def test_a_transport_opens_once(shop: Workshop) -> None:
         await child.open(Recorder())
 
 
+@pytest.mark.parametrize(("in_flight", "lines"), [(0, 16), (16, 16), (17, 17), (64, 64), (1000, 64)])
+def test_a_turn_takes_as_many_lines_as_may_be_answers(in_flight: int, lines: int) -> None:
+    assert lines_a_turn(in_flight) == lines
+    assert LEAST_LINES <= lines <= MOST_LINES
+
+
 async def test_a_flood_of_lines_is_delivered_some_lines_a_turn_and_whole() -> None:
     reading, writing = os.pipe()
     os.write(writing, b"x\n" * 1000 + b"the rest")
@@ -387,11 +393,11 @@ async def test_a_flood_of_lines_is_delivered_some_lines_a_turn_and_whole() -> No
             loop.call_soon(turn)
 
     ended = loop.create_future()
-    OutputPipe(loop, reading, chunks.append, ended.set_result, lines_a_turn=LINES_A_TURN)
+    OutputPipe(loop, reading, chunks.append, ended.set_result, lines=lambda: LEAST_LINES)
     loop.call_soon(turn)
     assert await asyncio.wait_for(ended, 10) is None
     assert b"".join(chunks) == b"x\n" * 1000 + b"the rest"
-    assert max(chunk.count(b"\n") for chunk in chunks) == LINES_A_TURN
+    assert max(chunk.count(b"\n") for chunk in chunks) == LEAST_LINES
     # Between any two portions the loop had a turn for others.
     assert max(later - earlier for earlier, later in itertools.pairwise(turns)) == 1
 
@@ -410,7 +416,7 @@ async def test_a_drain_delivers_what_is_held_and_what_waits_before_it_calls_back
             loop.call_soon(pipe.drain, lambda: drained.set_result(b"".join(chunks)))
         chunks.append(chunk)
 
-    pipe = OutputPipe(loop, reading, first, lambda _: None, lines_a_turn=LINES_A_TURN)
+    pipe = OutputPipe(loop, reading, first, lambda _: None, lines=lambda: LEAST_LINES)
     assert await asyncio.wait_for(drained, 10) == b"x\n" * 500 + b"late\n"
     pipe.close()
     os.close(writing)

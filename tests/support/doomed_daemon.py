@@ -38,6 +38,8 @@ KINDS = ("single", "group", "session", "unmarked")
 class Relay:
     """Passes what the servers say on to whoever started this."""
 
+    in_flight = 0
+
     def data_received(self, data: bytes) -> None:
         os.write(1, data)
 

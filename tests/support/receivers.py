@@ -27,6 +27,8 @@ WAIT_S = 10.0
 class Recorder:
     """A receiver that keeps what it was told."""
 
+    in_flight = 0
+
     def __init__(self) -> None:
         self.data = bytearray()
         self.chunks = 0

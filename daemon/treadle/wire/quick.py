@@ -22,6 +22,7 @@ from treadle.wire.nesting import MAX_VALUES, SURELY_SHALLOW, count_up_to, too_de
 # --- from a server: the answer to a call ----------------------------------------------------------------------
 
 _NONE: Final = Raw(b"")
+_ANSWER: Final = b'{"jsonrpc":"2.0","id":'  # of a request, too, which then is left to the general way
 _METHOD: Final = b'"method"'
 _PEEK: Final = 48
 MANY_BLOCKS: Final = 10_000
@@ -73,7 +74,7 @@ def read(line: bytes) -> tuple[int, CallResult] | Usual | None:
     if size > SURELY_SHALLOW and too_deep(line):
         return None
     long = size > MAX_VALUES
-    if _METHOD in line[:_PEEK]:
+    if not line.startswith(_ANSWER) and _METHOD in line[:_PEEK]:
         return None if long else _notification(line)
     if long and count_up_to(line, b"{", MANY_BLOCKS) > MANY_BLOCKS:
         return None
