@@ -39,6 +39,7 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 # than that, and one table look-up a byte is cheaper than a walk. (Text may hold them too; then the walk decides.)
 _NOT_FOREIGN = bytes(b for b in range(256) if not (0xC4 <= b <= 0xC9 or 0xD4 <= b <= 0xD8))
 _PLAIN = bytes(b for b in _NOT_FOREIGN if not (0x80 <= b <= 0x9F or 0xDC <= b <= 0xDF))
+_SMALL = 4096  # bytes of a part of an incomplete frame up to which the next one is put to it
 # A packer keeps the buffer of the largest thing that it ever packed; past this size it is replaced.
 _KEEP = 1024 * 1024
 
@@ -276,7 +277,7 @@ class FrameReader:
         ('bad_frame', 0)
     """
 
-    __slots__ = ("_need", "_pending", "_quick", "_unpack", "fault", "limit")
+    __slots__ = ("_need", "_parts", "_quick", "_unpack", "fault", "limit", "pending")
 
     def __init__(
         self,
@@ -288,30 +289,31 @@ class FrameReader:
         self._unpack = unpack
         self._quick = quick
         self.fault: FrameFault | None = None
-        self._pending = bytearray()  # an incomplete frame from its length prefix on
+        self.pending = 0
+        """How many bytes of an incomplete frame are held. 0 at the end of a stream means a clean end."""
+        # An incomplete frame from its length prefix on; in parts, since one block that grows takes up to half as
+        # much again from the allocator.
+        self._parts: list[bytes] = []
         self._need = 4  # how many bytes of it decide what comes next
 
     @property
     def missing(self) -> int:
         """How many bytes must come at the least before :meth:`feed` can return a frame; a hint for the size of
         the next read. Until the length prefix is known it is what the prefix still lacks."""
-        return self._need - len(self._pending)
-
-    @property
-    def pending(self) -> int:
-        """How many bytes of an incomplete frame are held. 0 at the end of a stream means a clean end."""
-        return len(self._pending)
+        return self._need - self.pending
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Frame]:
         """The frames that ``data`` completes, in order. Never raises; see :attr:`fault`."""
         if self.fault is not None:
             return []
         buffer: bytes | bytearray | memoryview = data
-        if self._pending:
-            self._pending += data
-            if len(self._pending) < self._need:
+        if self._parts:
+            self._hold(data)
+            if self.pending < self._need:
                 return []
-            buffer = memoryview(self._pending)
+            buffer = memoryview(b"".join(self._parts))
+            self._parts = []
+            self.pending = 0
         frames: list[Frame] = []
         position = 0
         size = len(buffer)
@@ -337,13 +339,22 @@ class FrameReader:
                     return frames
             frames.append(frame)
         self._need = need
-        if position < size or self._pending:
-            # What is left is shorter than ``data``: the copy costs no more than the push, and the buffer of a
-            # large frame is given back.
-            self._pending = bytearray(buffer[position:])
+        if position < size:
+            # What is left is shorter than ``data``: the copy costs no more than the push.
+            self._hold(buffer[position:])
         return frames
+
+    def _hold(self, data: bytes | bytearray | memoryview) -> None:
+        """Keep a part of an incomplete frame; small parts are put together, so that they cost what they hold."""
+        parts = self._parts
+        if parts and len(parts[-1]) < _SMALL:
+            parts[-1] += data
+        else:
+            parts.append(bytes(data))
+        self.pending += len(data)
 
     def _fail(self, fault: FrameFault) -> None:
         self.fault = fault
-        self._pending = bytearray()
+        self._parts = []
+        self.pending = 0
         self._need = 4

@@ -32,8 +32,8 @@ DELAY_S: Final = 0.05
 _AT_ONCE: Final = 64
 _MOST_WHATS: Final = 1000
 _MILLISECONDS: Final = tuple(b'.%03dZ","server":' % number for number in range(1000))
-MOST_WAITING: Final = 1000
-"""Batches of lines that may wait for the disk."""
+MOST_WAITING: Final = 100_000
+"""Lines that may wait for the disk."""
 MOST_ARGUMENT_BYTES: Final = 64 * 1024
 """Longer arguments are not written: the line tells their size instead."""
 _NAME_LIMIT: Final = 200
@@ -83,11 +83,14 @@ class Audit:
         self.arguments = arguments
         self._most_bytes = most_bytes
         self._keep = keep
-        self._lines: list[bytes] = []
+        self._noted: list[bytes | tuple[float, Peer | None, str, str, bool, float]] = []
         self._later = later
         self._file = self._open()
         self._failing = False
+        self._torn = False  # whether the file ends within a line
         self._lost = 0
+        self._handed = self._dropped = 0  # lines, counted by the loop
+        self._written = self._told_dropped = 0  # lines that it is done with, counted by the thread
         self._second = 0
         self._time = b""
         self._peer: Peer | None = None
@@ -109,28 +112,45 @@ class Audit:
         arguments: bytes,
     ) -> None:
         """Take down one call, which took ``seconds``. ``arguments`` is JSON, empty when it got not so far."""
-        at = time.time()
+        noted = self._noted
+        if type(outcome) is CallResult and not self.arguments:
+            noted.append((time.time(), peer, server, tool, outcome.is_error, seconds))
+        else:
+            noted.append(self._line(time.time(), peer, server, tool, outcome, seconds, arguments))
+        if len(noted) == _AT_ONCE or self._later is None:
+            self._hand_over()
+        elif len(noted) == 1:
+            self._later(DELAY_S, self._hand_over)
+
+    def _hand_over(self) -> None:
+        """Make the lines of what was noted and give them to the thread.
+
+        Some at once, since both take longer one by one, between system calls; and here, as a thread that computes
+        would take the interpreter from the loop when a call comes.
+        """
+        noted, self._noted = self._noted, []
+        if not noted:
+            return
+        if self._handed + len(noted) - self._written > MOST_WAITING:
+            self._dropped += len(noted)
+            return
+        self._handed += len(noted)
+        lines = [one if type(one) is bytes else self._usual_line(*one) for one in noted]
+        self._background.put(b"\n".join([*lines, b""]))
+
+    def _usual_line(
+        self, at: float, peer: Peer | None, server: str, tool: str, is_error: bool, seconds: float
+    ) -> bytes:
+        """The line of a call that was answered, in parts of which most are as they were before."""
         second = int(at)
         if second != self._second:
             self._second, self._time = second, f'{{"time":"{utc(second)[:-5]}'.encode()
-        milliseconds = int((at - second) * 1000)
-        took = int(seconds * 1_000_000) / 1000
-        if type(outcome) is CallResult and not self.arguments:
-            # The usual line, in the parts of which most are as they were before.
-            if peer is not self._peer:
-                self._peer, self._who = peer, _who(peer)
-            key = server, tool, outcome.is_error
-            what = self._whats.get(key) or self._what(key)
-            line = b"".join((self._time, _MILLISECONDS[milliseconds], what, _encode(took), self._who))
-        else:
-            text = self._time[len(b'{"time":"') :] + _MILLISECONDS[milliseconds][: len(".000Z")]
-            line = self._line(text.decode(), peer, server, tool, outcome, took, arguments)
-        lines = self._lines
-        lines.append(line)
-        if len(lines) == _AT_ONCE or self._later is None:
-            self._hand_over()
-        elif len(lines) == 1:
-            self._later(DELAY_S, self._hand_over)
+        if peer is not self._peer:
+            self._peer, self._who = peer, _who(peer)
+        key = server, tool, is_error
+        what = self._whats.get(key) or self._what(key)
+        took = _encode(int(seconds * 1_000_000) / 1000)
+        return b"".join((self._time, _MILLISECONDS[int((at - second) * 1000)], what, took, self._who))
 
     def _what(self, key: tuple[str, str, bool]) -> bytes:
         if len(self._whats) == _MOST_WHATS:  # callers may make up any name
@@ -142,15 +162,16 @@ class Audit:
 
     def _line(
         self,
-        at: str,
+        at: float,
         peer: Peer | None,
         server: str,
         tool: str,
         outcome: CallResult | Fault,
-        took: float,
+        seconds: float,
         arguments: bytes,
     ) -> bytes:
-        entry = Entry(at, server[:_NAME_LIMIT], tool[:_NAME_LIMIT], "ok", took)
+        took = int(seconds * 1_000_000) / 1000
+        entry = Entry(utc(at), server[:_NAME_LIMIT], tool[:_NAME_LIMIT], "ok", took)
         if peer is not None:
             entry.uid, entry.pid = peer.uid, peer.pid
         if isinstance(outcome, Fault):
@@ -164,14 +185,6 @@ class Audit:
             else:
                 entry.arguments_bytes = len(arguments)
         return _encode(entry)
-
-    def _hand_over(self) -> None:
-        """Give the thread what was noted, some lines at once: to wake it costs more than a line. They are made
-        here, as a thread that computes would take the interpreter from the loop when a call comes."""
-        lines, self._lines = self._lines, []
-        if lines:
-            lines.append(b"")
-            self._background.put(b"\n".join(lines), len(lines) - 1)
 
     def close(self) -> None:
         """Write what is left, within some seconds, and close the file."""
@@ -189,22 +202,30 @@ class Audit:
 
     def _write(self, batch: list[bytes]) -> None:
         data = b"".join(batch)
+        count = data.count(b"\n")
+        written = 0
         try:
             self._make_room(len(data))
+            if self._torn:
+                data = b"\n" + data  # so that the beginning of a line does not take the next one with it
             rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(self._file, rest) :]
+            while written < len(data):
+                written += os.write(self._file, rest[written:])
         except OSError as error:
-            self._lost += data.count(b"\n")
+            self._lost += data.count(b"\n", written)
+            self._torn = self._torn if not written else not data.endswith(b"\n", 0, written)
             if not self._failing:
                 log.error("the audit log %s cannot be written: %s", self.path, error.strerror)
             self._failing = True
-            return
-        if self._failing or self._background.dropped:
-            self._lost, lost = 0, self._lost + self._background.dropped
-            self._background.dropped = 0
-            log.error("the audit log %s is written again; %d calls are missing in it", self.path, lost)
-        self._failing = False
+        else:
+            self._torn = False
+            dropped = self._dropped
+            if self._failing or dropped > self._told_dropped:
+                lost = self._lost + dropped - self._told_dropped
+                self._lost, self._told_dropped = 0, dropped
+                log.error("the audit log %s is written again; %d calls are missing in it", self.path, lost)
+            self._failing = False
+        self._written += count
 
     def _make_room(self, size: int) -> None:
         """Rotate the file when it would grow too long; open it anew when somebody else has moved it."""
@@ -224,6 +245,7 @@ class Audit:
         fresh = self._open()
         os.close(self._file)
         self._file = fresh
+        self._torn = False
 
 
 def _who(peer: Peer | None) -> bytes:

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 TURN_S: Final = 0.002
 """How long clients with a backlog are served before the loop looks at everything else again."""
 HANDOVER_POLL_S: Final = 0.001
+LAST_ANSWERS_S: Final = 5.0
+"""How long clients that read have at a shutdown for the answers that are written; part of the budget of a stop."""
 
 
 class Bounds(Struct, frozen=True):
@@ -136,17 +138,22 @@ class Listener:
                 return
             await asyncio.sleep(HANDOVER_POLL_S)
 
-    async def close(self, grace: float = 1.0) -> None:
-        """Stop accepting, answer what was sent up to now (``grace`` seconds at most), close everything."""
+    async def close(self, grace: float = 1.0, most: float = LAST_ANSWERS_S) -> None:
+        """Stop accepting, answer what was sent up to now, close everything. Clients have ``grace`` seconds to read
+        what they are owed, and again as long as they get on with it, ``most`` seconds in all."""
         self.stop_accepting()
         for connection in list(self.connections):
             connection.last_orders()
-        deadline = self._loop.time() + grace
-        while self.connections and (left := deadline - self._loop.time()) > 0:
+        now = self._loop.time()
+        end, patience, unread = now + most, now + grace, sys.maxsize
+        while self.connections and now < min(end, patience):
             gone = [connection.gone for connection in self.connections]
-            await asyncio.wait(gone, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(gone, timeout=grace / 4, return_when=asyncio.FIRST_COMPLETED)
+            now, left = self._loop.time(), sum(connection.unread for connection in self.connections)
+            if left < unread:
+                unread, patience = left, now + grace
         for stream in (*self.connections, *self.leaving):
-            stream.abort()
+            stream.cut_off()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

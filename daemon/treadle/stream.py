@@ -12,6 +12,7 @@ import contextlib
 import os
 import select
 import socket
+import sys
 from collections import deque
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, cast
@@ -56,6 +57,7 @@ class FrameStream(asyncio.Protocol):
         "_frames",
         "_input",
         "_input_at",
+        "_left",
         "_out",
         "_out_bytes",
         "_pump_due",
@@ -105,6 +107,7 @@ class FrameStream(asyncio.Protocol):
         self._resting = False
         self._unread = False
         self._ending: float | None = None
+        self._left = sys.maxsize  # bytes unread when it was last seen to read, after the last word
 
     # --- what a subclass says ---------------------------------------------------------------------
 
@@ -312,7 +315,7 @@ class FrameStream(asyncio.Protocol):
             if self._backlog and not self._blocked and not self._pump_due:
                 self._pump_due = True
                 self.loop.call_soon(self._pump)
-        unread = self._backlog_bytes + self.transport.get_write_buffer_size()
+        unread = self.unread
         if unread > self.listener.bounds.unread:
             self.give_up(f"it left {unread} bytes of answers unread")
         elif unread > _HIGH_WATER:
@@ -377,6 +380,14 @@ class FrameStream(asyncio.Protocol):
         self.listener.complain(f"closed a connection of {self.peer}: {reason}")
         self.abort()
 
+    def cut_off(self) -> None:
+        """Close now what should have closed by itself; what is lost with it is said in the log."""
+        if self.unread:
+            self.listener.complain(
+                f"closed a connection of {self.peer}: it did not read {self.unread} bytes of answers"
+            )
+        self.abort()
+
     def last_orders(self) -> None:
         """Take no byte more from the client, answer what it has sent, then close.
 
@@ -426,20 +437,27 @@ class FrameStream(asyncio.Protocol):
     # --- what the listener looks at now and then --------------------------------------------------
 
     @property
+    def unread(self) -> int:
+        """Bytes of answers that the client has not read, as far as is known here."""
+        return self._out_bytes + self._backlog_bytes + self.transport.get_write_buffer_size()
+
+    @property
     def held(self) -> int:
         """Bytes that are kept for this client: of half frames, of values that are not served yet, and of answers
         that it has not read."""
-        unread = self._out_bytes + self._backlog_bytes + self.transport.get_write_buffer_size()
         values = self._values_held if self._frames else 0
-        return self._reader.pending + len(self._input) + values + unread
+        return self._reader.pending + len(self._input) + values + self.unread
 
     def look(self, now: float) -> None:
         """End a stream that holds resources and will not get on by itself (``Bounds`` of the listener)."""
         bounds = self.listener.bounds
         self.silent += 1
         if self._ending is not None:
-            if now - self._ending > bounds.linger_s:
-                self.abort()
+            left = self.unread
+            if left < self._left:  # it reads still, however slowly
+                self._left, self._ending = left, now
+            elif now - self._ending > bounds.linger_s:
+                self.cut_off()
         elif self._decoding:
             self._is_there()
         elif self._eof:

@@ -155,6 +155,56 @@ async def test_a_client_that_does_not_read_is_not_read_from(tmp_path: Path) -> N
             assert (await wire.frame()) is not None
 
 
+HUGE = s.script(s.tools(s.tool("big")), s.per_tool("big", s.text(s.times("x", 4_000_000))))
+
+
+async def slowly(wire: Wire) -> frames.Frame | None:
+    """The next frame, read so slowly that it takes many looks of the listener."""
+    reader = frames.FrameReader()
+    while data := await wire.reader.read(256 * 1024):
+        if found := reader.feed(data):
+            return found[0]
+        await asyncio.sleep(0.02)
+    return None
+
+
+async def test_a_half_closed_client_gets_its_answer_whole_however_slowly_it_reads(tmp_path: Path) -> None:
+    async with hall(tmp_path, config(), plays={"odd": HUGE}, bounds=Bounds(linger_s=0.05, look_s=0.02)) as place:
+        wire = await place.connect()
+        wire.call("big")
+        wire.writer.write_eof()
+        answer = await slowly(wire)
+        assert answer is not None
+        assert len(answer.body["value"]["content"][0]["text"]) == 4_000_000
+
+
+async def test_a_client_that_reads_slowly_gets_its_answer_at_a_shutdown_too(tmp_path: Path) -> None:
+    async with hall(tmp_path, config(), plays={"odd": HUGE}) as place:
+        wire = await place.connect()
+        wire.call("big")
+        await place.until(lambda: any(connection.unread for connection in place.listener.connections))
+        closing = asyncio.ensure_future(place.listener.close(grace=0.1))
+        answer = await slowly(wire)
+        await closing
+        assert answer is not None
+
+
+@pytest.mark.parametrize("close", ["half-close", "shutdown"])
+async def test_what_a_client_never_reads_is_cut_off_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, close: str
+) -> None:
+    async with hall(tmp_path, config(), plays={"odd": HUGE}, bounds=Bounds(linger_s=0.05, look_s=0.02)) as place:
+        wire = await place.connect()
+        wire.call("big")
+        if close == "half-close":
+            wire.writer.write_eof()
+        await place.until(lambda: any(connection.unread for connection in place.listener.connections))
+        if close == "shutdown":
+            await place.listener.close(grace=0.1)
+        await place.until(lambda: not place.listener.connections)
+    assert "bytes of answers" in caplog.text
+
+
 async def test_past_the_hard_cap_of_unread_answers_a_client_is_closed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,61 @@ def test_lines_are_made_some_at_once_and_in_order(tmp_path: Path) -> None:
     audit.note(None, "demo", "last", Unavailable("gone"), 0.0, b"")
     audit.close()
     assert [line["tool"] for line in _lines(tmp_path / "audit.log")] == [*map(str, range(150)), "last"]
+
+
+def test_after_a_full_disk_no_line_is_torn_into_another_and_the_missing_ones_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    due: list[Callable[[], None]] = []
+    audit = Audit(str(tmp_path / "audit.log"), later=lambda _, work: due.append(work))
+    room = 250  # two lines and a half
+
+    def write(descriptor: int, data: bytes) -> int:
+        nonlocal room
+        if not room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        part = bytes(data)[:room]
+        room -= len(part)
+        return real(descriptor, part)
+
+    real = os.write
+    monkeypatch.setattr("treadle.audit.os.write", write)
+    for name in ("a", "b", "lost", "lost"):
+        audit.note(PEER, "demo", name, OK, 0.0, b"")
+    data = b"".join(audit._usual_line(*one) + b"\n" for one in audit._noted if isinstance(one, tuple))
+    room = len(data) * 5 // 8
+    audit._noted.clear()
+    audit._write([data])
+    room = 10_000
+    audit._write([data])
+    audit.close()
+    lines = (tmp_path / "audit.log").read_bytes().splitlines()
+    assert [json.loads(line)["tool"] for line in lines if line.endswith(b"}")] == [
+        "a",
+        "b",
+        "a",
+        "b",
+        "lost",
+        "lost",
+    ]
+    assert len(lines) == 7
+    assert "2 calls are missing in it" in caplog.text
+
+
+def test_what_waits_for_a_disk_that_stands_still_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("treadle.audit.MOST_WAITING", 3)
+    audit = Audit(str(tmp_path / "audit.log"))
+    goes_on = threading.Event()
+    real = audit._make_room
+    monkeypatch.setattr(audit, "_make_room", lambda size: (goes_on.wait(10), real(size)))
+    for number in range(5):
+        audit.note(PEER, "demo", str(number), OK, 0.0, b"")
+    goes_on.set()
+    audit.close()
+    assert [line["tool"] for line in _lines(tmp_path / "audit.log")] == ["0", "1", "2"]
+    assert "2 calls are missing in it" in caplog.text
 
 
 def test_values_of_arguments_are_written_on_request_alone(tmp_path: Path) -> None:

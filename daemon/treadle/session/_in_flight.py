@@ -36,27 +36,40 @@ class Pending(msgspec.Struct, gc=False):
 class InFlight(dict[int, Pending]):
     """Requests by id, in the order in which they were made, and a heap of their deadlines that forgets lazily.
 
-    Settling a request costs one look-up. What is stale in the heap is skipped at its top and swept out when it
-    outweighs what lives, so that memory stays in proportion to the requests in flight.
+    Most requests are settled before anybody asks for a deadline: what is new is sorted in only then. What is stale
+    is skipped at the top of the heap and swept out when it outweighs what lives, so that memory stays in
+    proportion to the requests in flight.
     """
 
-    __slots__ = ("_heap",)
+    __slots__ = ("_heap", "_new")
 
     def __init__(self) -> None:
         super().__init__()
         self._heap: list[tuple[float, int]] = []
+        self._new: list[int] = []
 
     def add(self, request_id: int, pending: Pending) -> None:
         """Note a request; ids are never reused."""
         self[request_id] = pending
+        new = self._new
+        new.append(request_id)
+        if len(new) > len(self) + _STRAY_DEADLINES:
+            self._sort_in()
+
+    def _sort_in(self) -> None:
+        new, self._new = self._new, []
         heap = self._heap
-        heappush(heap, (pending.deadline, request_id))
+        for request_id in new:
+            pending = self.get(request_id)
+            if pending is not None:
+                heappush(heap, (pending.deadline, request_id))
         if len(heap) > 2 * len(self) + _STRAY_DEADLINES:
             self._heap = [(each.deadline, number) for number, each in self.items()]
             heapify(self._heap)
 
     def next_deadline(self) -> float | None:
         """The earliest deadline of a live request."""
+        self._sort_in()
         heap = self._heap
         while heap and heap[0][1] not in self:
             heappop(heap)
@@ -75,4 +88,5 @@ class InFlight(dict[int, Pending]):
         requests = list(self.items())
         self.clear()
         self._heap.clear()
+        self._new.clear()
         return requests
