@@ -11,7 +11,9 @@ help: ## show what can be made
 
 $(READY): pyproject.toml client_stub/pyproject.toml tests/constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c tests/constraints.txt --upgrade pip
 	$(BIN)/pip install --quiet --disable-pip-version-check -c tests/constraints.txt -e ./client_stub -e '.[dev]'
+	$(BIN)/python -m compileall -q daemon/treadle client_stub/treadle_client # an editable install does not
 	@touch $@
 
 .PHONY: env

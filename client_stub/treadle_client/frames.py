@@ -34,9 +34,11 @@ SURE = 65536
 
 _PREFIX = Struct(">I")
 _SCALARS = frozenset({str, int, float, bool, type(None)})
-# Every byte but those that introduce a byte string or an extension: a short payload without the others holds
-# neither, and one table look-up a byte is cheaper than a walk. (Text may hold them too; then the walk decides.)
+# Every byte but those that introduce a byte string or an extension, and every byte but those and the ones that
+# introduce an array or a map: a payload without the former holds none, one with few of the latter nests no deeper
+# than that, and one table look-up a byte is cheaper than a walk. (Text may hold them too; then the walk decides.)
 _NOT_FOREIGN = bytes(b for b in range(256) if not (0xC4 <= b <= 0xC9 or 0xD4 <= b <= 0xD8))
+_PLAIN = bytes(b for b in _NOT_FOREIGN if not (0x80 <= b <= 0x9F or 0xDC <= b <= 0xDF))
 # A packer keeps the buffer of the largest thing that it ever packed; past this size it is replaced.
 _KEEP = 1024 * 1024
 
@@ -237,9 +239,10 @@ def _decode(
         and type(kind) is str
         and type(body) is dict
     ):
-        # A short payload cannot nest too deep, either.
-        if len(payload) <= MAX_DEPTH and not bytes(payload).translate(None, _NOT_FOREIGN):
-            return Frame(id_, kind, body)
+        if len(payload) <= SURE:
+            rest = bytes(payload).translate(None, _PLAIN)
+            if len(rest) <= MAX_DEPTH and not rest.translate(None, _NOT_FOREIGN):
+                return Frame(id_, kind, body)
         token_is_bytes = kind == "cap_call" and type(body.get("token")) is bytes
         if is_plain({**body, "token": ""} if token_is_bytes else body):
             return Frame(id_, kind, body)
@@ -258,9 +261,10 @@ class FrameReader:
 
     ``limit`` is the largest payload in bytes. ``unpack`` decodes the msgpack of a payload past :data:`SURE` bytes,
     and may raise :class:`TooManyValues`: then a ``call`` or ``cap_call`` comes with its ``invalid`` set, and every
-    other frame is a fault. The cost is linear in the bytes fed, whatever their chunking.
-    Frames that precede a bad one are delivered; then :attr:`fault` is set for good and nothing after the bad
-    frame is looked at.
+    other frame is a fault. ``quick`` is asked first about a payload up to :data:`SURE` bytes: what it returns
+    takes the frame's place among the results, and None leaves the payload to this codec; it must not take what
+    this codec would not. The cost is linear in the bytes fed, whatever their chunking. Frames that precede a bad
+    one are delivered; then :attr:`fault` is set for good and nothing after the bad frame is looked at.
 
         >>> reader = FrameReader()
         >>> data = encode(1, "status", {})
@@ -272,15 +276,17 @@ class FrameReader:
         ('bad_frame', 0)
     """
 
-    __slots__ = ("_need", "_pending", "_unpack", "fault", "limit")
+    __slots__ = ("_need", "_pending", "_quick", "_unpack", "fault", "limit")
 
     def __init__(
         self,
         limit: int = MAX_FRAME,
         unpack: Callable[[bytes | bytearray | memoryview], Any] = unpackb,
+        quick: Callable[[bytes | bytearray | memoryview], Any] = lambda _: None,
     ) -> None:
         self.limit = limit
         self._unpack = unpack
+        self._quick = quick
         self.fault: FrameFault | None = None
         self._pending = bytearray()  # an incomplete frame from its length prefix on
         self._need = 4  # how many bytes of it decide what comes next
@@ -321,12 +327,15 @@ class FrameReader:
             if end > size:
                 need = 4 + length
                 break
-            frame = _decode(buffer[position + 4 : end], unpackb if length <= SURE else self._unpack)
-            if isinstance(frame, FrameFault):
-                self._fail(frame)
-                return frames
-            frames.append(frame)
+            payload = buffer[position + 4 : end]
             position = end
+            frame = self._quick(payload) if length <= SURE else None
+            if frame is None:
+                frame = _decode(payload, unpackb if length <= SURE else self._unpack)
+                if isinstance(frame, FrameFault):
+                    self._fail(frame)
+                    return frames
+            frames.append(frame)
         self._need = need
         if position < size or self._pending:
             # What is left is shorter than ``data``: the copy costs no more than the push, and the buffer of a

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from treadle.errors import (
     CallFault,
     Fault,
@@ -17,6 +19,7 @@ from treadle.errors import (
 )
 from treadle.wire.interchange import RESULT_LIMIT, check_value, json_to_value
 from treadle.wire.messages import CallResult, Content
+from treadle.wire.quick import CallFrame
 from treadle_client import frames
 
 _Choice = TypeVar("_Choice", bound=str)
@@ -26,7 +29,14 @@ MOST_INTEGER: Final = 2**64 - 1
 """What a frame can hold."""
 
 
-_ID_AT: Final = 4 + len(b"\x84\xa1v\x01\xa2id\xcf")
+_encode = msgspec.msgpack.Encoder().encode
+
+_BEFORE_ID: Final = b"\x84\xa1v\x01\xa2id"
+_BEFORE_VALUE: Final = b"\xa4kind\xa6result\xa4body\x82\xa2ok\xc3\xa5value"
+_AROUND: Final = len(_BEFORE_ID) + len(_BEFORE_VALUE)
+"""What the frame codec writes around the id and the value of a result that is good."""
+
+_ID_AT: Final = 4 + len(_BEFORE_ID) + 1
 """Where the eight bytes of an id lie in a frame whose id needs them all."""
 
 
@@ -46,6 +56,20 @@ def failure(fault: Fault) -> dict[str, Any]:
 def result_frame(frame_id: int, value: Any) -> bytes:
     """The ``result`` frame of a request that succeeded; a failure where ``value``, plain JSON, is too large."""
     return _framed("result", frame_id, value)
+
+
+def call_result_frame(frame_id: int, result: CallResult) -> tuple[int, tuple[bytes, ...]]:
+    """The ``result`` frame of a ``call`` that was answered: its size, and its parts, so that a large one need not
+    be copied. It is what :func:`result_frame` makes of the result's value."""
+    try:
+        number, value = _encode(frame_id), _encode(result)
+    except Exception:  # the general way knows why not
+        number = value = b""
+    size = len(number) + len(value) + _AROUND
+    if not value or size + 4 > RESULT_LIMIT:
+        frame = result_frame(frame_id, result.to_value())
+        return len(frame), (frame,)
+    return size + 4, (size.to_bytes(4, "big"), _BEFORE_ID, number, _BEFORE_VALUE, value)
 
 
 def failure_frame(frame_id: int, fault: Fault) -> bytes:
@@ -141,9 +165,9 @@ def echo_frame(frame: frames.Frame) -> bytes:
 # --- requests -------------------------------------------------------------------------------------
 
 
-def hello_problem(frame: frames.Frame, proto: int) -> str | None:
+def hello_problem(frame: frames.Frame | CallFrame, proto: int) -> str | None:
     """What is wrong with the first frame of a connection; None for a good ``hello``."""
-    if frame.kind != "hello":
+    if isinstance(frame, CallFrame) or frame.kind != "hello":
         return f"the first frame must be hello, found {frame.kind[:40]!r}"
     body = frame.body
     if type(body.get("proto")) is not int or body["proto"] != proto:

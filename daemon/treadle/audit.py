@@ -1,6 +1,6 @@
 """The audit log: one JSON line a call (floor 4; configuration page, ``audit_log``).
 
-The loop makes the lines; a thread writes them, in batches. The values of arguments are written under
+The loop makes the lines, some at once; a thread writes them, in batches. The values of arguments are written under
 ``audit_arguments`` alone.
 """
 
@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 import time
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -27,13 +28,20 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 """Size at which the file is rotated: ``audit.log`` becomes ``audit.log.1``, that one ``audit.log.2``, ..."""
 KEEP: Final = 4
 """Rotated files that are kept."""
-MOST_WAITING: Final = 100_000
-DELAY_S: Final = 0.1
+DELAY_S: Final = 0.05
+_AT_ONCE: Final = 64
+_MOST_WHATS: Final = 1000
+_MILLISECONDS: Final = tuple(b'.%03dZ","server":' % number for number in range(1000))
+MOST_WAITING: Final = 1000
+"""Batches of lines that may wait for the disk."""
 MOST_ARGUMENT_BYTES: Final = 64 * 1024
 """Longer arguments are not written: the line tells their size instead."""
 _NAME_LIMIT: Final = 200
 _FLUSH_S: Final = 5.0
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+
+Later = Callable[[float, Callable[[], None]], object]
+"""Calls something after some seconds: the loop's ``call_later``."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -61,18 +69,30 @@ class Audit:
     """An open audit log."""
 
     def __init__(
-        self, path: str, *, arguments: bool = False, most_bytes: int = MOST_BYTES, keep: int = KEEP
+        self,
+        path: str,
+        *,
+        arguments: bool = False,
+        most_bytes: int = MOST_BYTES,
+        keep: int = KEEP,
+        later: Later | None = None,
     ) -> None:
-        """Open ``path`` for appending; a new file is for its owner alone. Raises ``OSError``."""
+        """Open ``path`` for appending; a new file is for its owner alone. ``later`` is the loop's ``call_later``,
+        for lines that are made some at once; without it each is made as its call is noted. Raises ``OSError``."""
         self.path = path
         self.arguments = arguments
         self._most_bytes = most_bytes
         self._keep = keep
+        self._lines: list[bytes] = []
+        self._later = later
         self._file = self._open()
         self._failing = False
         self._lost = 0
         self._second = 0
-        self._worded = ""
+        self._time = b""
+        self._peer: Peer | None = None
+        self._who = _who(None)
+        self._whats: dict[tuple[str, str, bool], bytes] = {}
         self._background: Background[bytes] = Background(
             self._write, name="audit", limit=MOST_WAITING, delay=DELAY_S
         )
@@ -89,7 +109,48 @@ class Audit:
         arguments: bytes,
     ) -> None:
         """Take down one call, which took ``seconds``. ``arguments`` is JSON, empty when it got not so far."""
-        entry = Entry(self._now(), server[:_NAME_LIMIT], tool[:_NAME_LIMIT], "ok", round(seconds * 1000, 3))
+        at = time.time()
+        second = int(at)
+        if second != self._second:
+            self._second, self._time = second, f'{{"time":"{utc(second)[:-5]}'.encode()
+        milliseconds = int((at - second) * 1000)
+        took = int(seconds * 1_000_000) / 1000
+        if type(outcome) is CallResult and not self.arguments:
+            # The usual line, in the parts of which most are as they were before.
+            if peer is not self._peer:
+                self._peer, self._who = peer, _who(peer)
+            key = server, tool, outcome.is_error
+            what = self._whats.get(key) or self._what(key)
+            line = b"".join((self._time, _MILLISECONDS[milliseconds], what, _encode(took), self._who))
+        else:
+            text = self._time[len(b'{"time":"') :] + _MILLISECONDS[milliseconds][: len(".000Z")]
+            line = self._line(text.decode(), peer, server, tool, outcome, took, arguments)
+        lines = self._lines
+        lines.append(line)
+        if len(lines) == _AT_ONCE or self._later is None:
+            self._hand_over()
+        elif len(lines) == 1:
+            self._later(DELAY_S, self._hand_over)
+
+    def _what(self, key: tuple[str, str, bool]) -> bytes:
+        if len(self._whats) == _MOST_WHATS:  # callers may make up any name
+            self._whats.clear()
+        server, tool, is_error = key
+        names = _encode(server[:_NAME_LIMIT]), _encode(tool[:_NAME_LIMIT]), b"tool_error" if is_error else b"ok"
+        self._whats[key] = what = b'%b,"tool":%b,"result":"%b","ms":' % names
+        return what
+
+    def _line(
+        self,
+        at: str,
+        peer: Peer | None,
+        server: str,
+        tool: str,
+        outcome: CallResult | Fault,
+        took: float,
+        arguments: bytes,
+    ) -> bytes:
+        entry = Entry(at, server[:_NAME_LIMIT], tool[:_NAME_LIMIT], "ok", took)
         if peer is not None:
             entry.uid, entry.pid = peer.uid, peer.pid
         if isinstance(outcome, Fault):
@@ -102,19 +163,19 @@ class Audit:
                 entry.arguments = msgspec.Raw(arguments)
             else:
                 entry.arguments_bytes = len(arguments)
-        # Made into text here: a thread that computes would take the interpreter from the loop for milliseconds.
-        self._background.put(_encode(entry) + b"\n")
+        return _encode(entry)
 
-    def _now(self) -> str:
-        """The time as RFC 3339; its seconds are worded once a second."""
-        at = time.time()
-        second = int(at)
-        if second != self._second:
-            self._second, self._worded = second, utc(second)[:-5]
-        return f"{self._worded}.{int(at * 1000) % 1000:03d}Z"
+    def _hand_over(self) -> None:
+        """Give the thread what was noted, some lines at once: to wake it costs more than a line. They are made
+        here, as a thread that computes would take the interpreter from the loop when a call comes."""
+        lines, self._lines = self._lines, []
+        if lines:
+            lines.append(b"")
+            self._background.put(b"\n".join(lines), len(lines) - 1)
 
     def close(self) -> None:
         """Write what is left, within some seconds, and close the file."""
+        self._hand_over()
         if self._background.close(_FLUSH_S):
             try:
                 os.close(self._file)
@@ -134,7 +195,7 @@ class Audit:
             while rest:
                 rest = rest[os.write(self._file, rest) :]
         except OSError as error:
-            self._lost += len(batch)
+            self._lost += data.count(b"\n")
             if not self._failing:
                 log.error("the audit log %s cannot be written: %s", self.path, error.strerror)
             self._failing = True
@@ -165,13 +226,17 @@ class Audit:
         self._file = fresh
 
 
-def open_audit(config: Config) -> Audit | None:
+def _who(peer: Peer | None) -> bytes:
+    return b"}" if peer is None else b',"uid":%d,"pid":%d}' % (peer.uid, peer.pid)
+
+
+def open_audit(config: Config, later: Later | None = None) -> Audit | None:
     """The audit log that ``config`` asks for. Raises :class:`ConfigError` when its file cannot be written."""
     broker = config.broker
     if broker.audit_log is None:
         return None
     try:
-        return Audit(broker.audit_log, arguments=broker.audit_arguments)
+        return Audit(broker.audit_log, arguments=broker.audit_arguments, later=later)
     except OSError as error:
         raise _refused(config, error) from None
 

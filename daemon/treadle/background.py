@@ -35,13 +35,14 @@ class Background(Generic[_Item]):
         except RuntimeError:
             self.in_place = True
 
-    def put(self, item: _Item) -> None:
-        """Hand over one item, from any thread. Never raises; never waits, except :attr:`in_place`."""
+    def put(self, item: _Item, count: int = 1) -> None:
+        """Hand over one item, from any thread; dropped, it counts as ``count``. Never raises; never waits, except
+        :attr:`in_place`."""
         if self.in_place:
             self._write([item])
             return
         if len(self._items) >= self._limit:
-            self.dropped += 1
+            self.dropped += count
             return
         self._items.append(item)
         if not self._due:

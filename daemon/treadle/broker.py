@@ -168,7 +168,7 @@ class Broker:
     # --- calls ------------------------------------------------------------------------------------
 
     def call(self, server: str, arguments: dict[str, Any], call: Call, *, plain: bool = False) -> None:
-        """Send one call on its way; it is delivered exactly once. ``call.timeout_ms`` 0 means the server's own.
+        """Send one call on its way; it is delivered exactly once.
 
         With ``plain`` the arguments are as the frame codec gives them (see :func:`arguments_to_json`).
         """
@@ -186,7 +186,9 @@ class Broker:
                 call.deliver(Denied(what))
                 return
             timeout_ms, limit = call.timeout_ms or config.call_timeout_ms, self.config.broker.max_call_timeout_ms
-            call.timeout_ms = min(timeout_ms, limit)
+            call.timeout_ms = timeout_ms if timeout_ms < limit else limit  # noqa: FURB136 (a call takes longer)
+            if call.content is None:
+                call.content = config.content
         try:
             call.arguments = arguments_to_json(arguments, plain=plain)
         except InvalidArgument as fault:

@@ -13,35 +13,26 @@ if TYPE_CHECKING:
     from treadle.supervisor import Supervisor
 
 
-class Call(Waiter):
+class Call(Waiter, eq=False, kw_only=True):
     """One ``tools/call`` on its way through the broker. A subclass says in :meth:`deliver` who hears of it."""
 
-    __slots__ = (
-        "arguments",
-        "content",
-        "deadline",
-        "left",
-        "received",
-        "started",
-        "supervisor",
-        "timeout_ms",
-        "timer",
-        "tool",
-    )
-
-    def __init__(self, tool: str, arguments: bytes, timeout_ms: int, content: Content) -> None:
-        self.request_id = 0
-        self.tool = tool
-        self.arguments = arguments
-        self.timeout_ms = timeout_ms
-        self.content = content
-        self.deadline = 0.0
-        self.left = 0.0
-        self.received = 0.0
-        """The loop's time from which its time-out counts; 0.0 is the time at which it is submitted."""
-        self.started = 0.0
-        self.timer: asyncio.TimerHandle | None = None
-        self.supervisor: Supervisor | None = None
+    tool: str
+    timeout_ms: int = 0
+    """0 means the server's own."""
+    content: Content | None = None
+    """None means the server's own."""
+    arguments: bytes = b""
+    deadline: float = 0.0
+    left: float = 0.0
+    received: float = 0.0
+    """The loop's time from which its time-out counts; 0.0 is the time at which it is submitted."""
+    started: float = 0.0
+    """When it was received, in seconds of ``time.perf_counter``, for its latency: the loop counts whole
+    milliseconds. 0.0 is the time at which it is submitted."""
+    seconds: float = 0.0
+    """What it took, once it was answered."""
+    timer: asyncio.TimerHandle | None = None
+    supervisor: Supervisor | None = None
 
     def settle(self, outcome: CallResult | Fault) -> None:
         """Called by the client of the server."""

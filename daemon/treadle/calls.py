@@ -11,7 +11,8 @@ from treadle.broker import Broker
 from treadle.call import Call
 from treadle.errors import CallTimedOut, Fault, InvalidArgument, UnknownServer
 from treadle.peers import Peer
-from treadle.wire.messages import CallResult, Content
+from treadle.wire.messages import CallResult
+from treadle.wire.quick import CallFrame
 from treadle_client.frames import Frame
 
 KINDS: Final = ("call", "cap_call")
@@ -30,38 +31,27 @@ class Caller(Protocol):
     def peer(self) -> Peer | None:
         """Who it is."""
 
-    def forget(self, call: SocketCall) -> bool:
-        """Take a settled call off the list; False when nobody is to be told any more."""
-
-    def send(self, frame: bytes) -> None:
-        """Send one frame."""
+    def answer(self, call: SocketCall, outcome: CallResult | Fault) -> None:
+        """The end of ``call``: tell the client, if it is still there."""
 
 
-class SocketCall(Call):
+class SocketCall(Call, eq=False):
     """A ``call`` or ``cap_call`` (``kind``) of a connection, under the id of its frame."""
 
-    __slots__ = ("caller", "frame_id", "kind", "server")
-
-    def __init__(
-        self, caller: Caller, frame_id: int, kind: str, server: str, tool: str, timeout_ms: int, content: Content
-    ) -> None:
-        super().__init__(tool, b"", timeout_ms, content)
-        self.caller = caller
-        self.server = server
-        self.frame_id = frame_id
-        self.kind = kind
+    caller: Caller
+    frame_id: int
+    kind: str
+    server: str
 
     def deliver(self, outcome: CallResult | Fault) -> None:
         """Take the call down, and answer the client if it is still there."""
         caller = self.caller
-        if caller.audit is not None:
-            seconds = time.perf_counter() - self.started if self.started else 0.0
-            caller.audit.note(caller.peer, self.server, self.tool, outcome, seconds, self.arguments)
-        if caller.forget(self):
-            if self.kind == "call" and type(outcome) is CallResult:
-                caller.send(answers.result_frame(self.frame_id, outcome.to_value()))
-            else:
-                caller.send(answer(self.kind, self.frame_id, outcome))
+        if (audit := caller.audit) is not None:
+            seconds = self.seconds
+            if not seconds and self.started:
+                seconds = time.perf_counter() - self.started
+            audit.note(caller.peer, self.server, self.tool, outcome, seconds, self.arguments)
+        caller.answer(self, outcome)
 
 
 def answer(kind: str, frame_id: int, outcome: CallResult | Fault) -> bytes:
@@ -73,32 +63,27 @@ def answer(kind: str, frame_id: int, outcome: CallResult | Fault) -> bytes:
     return answers.failure_frame(frame_id, outcome)
 
 
-def read(frame: Frame, caller: Caller, broker: Broker) -> tuple[str, dict[str, Any], SocketCall]:
-    """The server, the arguments and the call that a frame of :data:`KINDS` asks for.
+def read(frame: Frame, caller: Caller, broker: Broker) -> tuple[dict[str, Any], SocketCall]:
+    """The arguments and the call that a frame of :data:`KINDS` asks for.
 
     Raises the fault that answers it: :class:`InvalidArgument`, or :class:`UnknownServer` for a capability of
     another namespace, or :class:`CallTimedOut` for a budget that is used up.
     """
-    return _read_capability(frame, caller, broker) if frame.kind == "cap_call" else _read(frame, caller, broker)
+    return _read_capability(frame, caller, broker) if frame.kind == "cap_call" else _read(frame, caller)
 
 
-def _read(frame: Frame, caller: Caller, broker: Broker) -> tuple[str, dict[str, Any], SocketCall]:
+def _read(frame: Frame, caller: Caller) -> tuple[dict[str, Any], SocketCall]:
     body = frame.body
-    if len(body) == 3 and frame.invalid is None:
-        # The usual body. Whatever else it is, is looked at key by key below.
-        server, tool, arguments = body.get("server"), body.get("tool"), body.get("arguments")
-        if type(server) is str and type(tool) is str and type(arguments) is dict:
-            call = SocketCall(caller, frame.id, "call", server, tool, 0, _content(broker, server))
-            return server, arguments, call
     server = answers.text(body, "server")
     tool = answers.text(body, "tool")
     arguments = _arguments(frame, body, "body")
     timeout_ms = answers.whole(body, "timeout_ms") or 0
-    content = answers.content_of(body) or _content(broker, server)
-    return server, arguments, SocketCall(caller, frame.id, frame.kind, server, tool, timeout_ms, content)
+    content = answers.content_of(body)
+    call = SocketCall(caller, frame.id, frame.kind, server, tool=tool, timeout_ms=timeout_ms, content=content)
+    return arguments, call
 
 
-def _read_capability(frame: Frame, caller: Caller, broker: Broker) -> tuple[str, dict[str, Any], SocketCall]:
+def _read_capability(frame: Frame, caller: Caller, broker: Broker) -> tuple[dict[str, Any], SocketCall]:
     body = frame.body
     capability = answers.text(body, "cap")
     args = answers.mapping(body, "args")
@@ -114,30 +99,27 @@ def _read_capability(frame: Frame, caller: Caller, broker: Broker) -> tuple[str,
         raise CallTimedOut(0, "not_sent")
     if budget_ms is not None and config is not None:
         budget_ms = min(budget_ms, config.call_timeout_ms)
-    call = SocketCall(caller, frame.id, frame.kind, server, tool, budget_ms or 0, _content(broker, server))
-    return server, arguments, call
+    return arguments, SocketCall(caller, frame.id, frame.kind, server, tool=tool, timeout_ms=budget_ms or 0)
 
 
-def note_refusal(frame: Frame, caller: Caller, refusal: Fault) -> None:
+def note_refusal(frame: Frame | CallFrame, caller: Caller, refusal: Fault) -> None:
     """Take down a frame of :data:`KINDS` that was refused before it was a call, with the names that it has."""
-    if caller.audit is not None:
+    if caller.audit is None:
+        return
+    if isinstance(frame, CallFrame):
+        server, tool = frame.body.server, frame.body.tool
+    else:
         body = frame.body
         inner = body.get("args")
-        server = body.get("server", body.get("cap"))
-        tool = body.get("tool", inner.get("tool") if type(inner) is dict else None)
-        server, tool = (name if type(name) is str else "" for name in (server, tool))
-        caller.audit.note(caller.peer, server, tool, refusal, 0.0, b"")
+        names = (
+            body.get("server", body.get("cap")),
+            body.get("tool", inner.get("tool") if type(inner) is dict else ""),
+        )
+        server, tool = (name if type(name) is str else "" for name in names)
+    caller.audit.note(caller.peer, server, tool, refusal, 0.0, b"")
 
 
 def _arguments(frame: Frame, body: dict[str, Any], where: str) -> dict[str, Any]:
     if frame.invalid is not None:
         raise InvalidArgument(*frame.invalid)
     return answers.mapping(body, "arguments", where)
-
-
-def _content(broker: Broker, server: str) -> Content:
-    try:
-        config = broker.find(server).config
-    except UnknownServer:
-        return "text"
-    return config.content if config is not None else "text"

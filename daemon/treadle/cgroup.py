@@ -11,11 +11,13 @@ import asyncio
 import os
 import re
 from contextlib import suppress
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from treadle import procfs
 from treadle.record import group_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FIRST_POLL_S: Final = 0.001
 SLOWEST_POLL_S: Final = 0.05
@@ -65,14 +67,16 @@ class Cgroup:
         """Remove the empty group with those that the server made below it; what is still in use stays."""
         for folder, _, _ in os.walk(self.path, topdown=False):
             with suppress(OSError):
-                Path(folder).rmdir()
+                os.rmdir(folder)
 
 
 class CgroupRoot:
     """The directory below which the daemon makes one group for each server."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        from pathlib import Path  # not cheap to import, and most daemons have no such directory
+
+        self.path = Path(path)
         self.controllers = self._enable()
 
     def make(self, marker: str, limits: dict[str, int]) -> Cgroup:
@@ -108,23 +112,23 @@ class CgroupRoot:
             (leaf / "cgroup.procs").write_text("0")
 
 
-def delegated() -> Path | None:
+def delegated() -> str | None:
     """The cgroup v2 directory that a service manager delegated to this daemon, None when there is none.
 
     systemd marks it by an extended attribute; the directory above counts as well, because with
     ``DelegateSubgroup=`` the daemon starts one level below the delegated one. A user's systemd cannot set that
     attribute: there the unit says it by ``$TREADLE_DELEGATED``, which counts for the unit's main process alone.
     """
-    own = own_cgroup(_read(Path("/proc/self/cgroup")), _read(Path("/proc/self/mountinfo")))
+    own = own_cgroup(_read("/proc/self/cgroup"), _read("/proc/self/mountinfo"))
     if own is None:
         return None
     main = os.environ.get("SYSTEMD_EXEC_PID") == str(os.getpid())
-    if main and os.environ.get("TREADLE_DELEGATED") and os.access(own / "cgroup.procs", os.W_OK):
+    if main and os.environ.get("TREADLE_DELEGATED") and os.access(os.path.join(own, "cgroup.procs"), os.W_OK):
         return own
-    return next((path for path in (own, own.parent) if _is_delegated(path)), None)
+    return next((path for path in (own, os.path.dirname(own)) if _is_delegated(path)), None)
 
 
-def own_cgroup(membership: str, mountinfo: str) -> Path | None:
+def own_cgroup(membership: str, mountinfo: str) -> str | None:
     """The directory of the own cgroup v2 group, from the texts of /proc/self/cgroup and /proc/self/mountinfo.
 
     None without cgroup v2, and for the root of the hierarchy, which is nobody's to use.
@@ -138,7 +142,7 @@ def own_cgroup(membership: str, mountinfo: str) -> Path | None:
         if after.startswith("cgroup2 ") and len(fields) > 4:
             inside = os.path.relpath(group, fields[3])
             if not inside.startswith(".."):
-                return Path(_unescape(fields[4])) / inside
+                return os.path.normpath(os.path.join(_unescape(fields[4]), inside))
     return None
 
 
@@ -146,21 +150,22 @@ def _unescape(field: str) -> str:
     return re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), field)
 
 
-def _is_delegated(path: Path) -> bool:
+def _is_delegated(path: str) -> bool:
     return any(_attribute(path, name) == b"1" for name in ("trusted.delegate", "user.delegate")) and os.access(
-        path / "cgroup.procs", os.W_OK
+        os.path.join(path, "cgroup.procs"), os.W_OK
     )
 
 
-def _attribute(path: Path, name: str) -> bytes | None:
+def _attribute(path: str, name: str) -> bytes | None:
     try:
         return os.getxattr(path, name)
     except OSError:
         return None
 
 
-def _read(path: Path) -> str:
+def _read(path: str | os.PathLike[str]) -> str:
     try:
-        return path.read_text()
+        with open(path) as file:
+            return file.read()
     except OSError:
         return ""

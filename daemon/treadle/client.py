@@ -35,6 +35,7 @@ from treadle.errors import (
     Unavailable,
     explain,
 )
+from treadle.flushing import FEW, Flusher
 from treadle.phases import PHASES, Phase
 from treadle.session import Answered, Died, Event, Failed, Initialized, Listed, Session, Warned
 from treadle.transport import Evidence, Ladder, Transport
@@ -44,6 +45,8 @@ from treadle.waiter import FutureWaiter, Waiter
 from treadle.wire.messages import CallResult, Content, InitializeResult, Tool
 
 log = logging.getLogger(__name__)
+
+_SERVING: Final = Phase.SERVING  # a member is looked up on its class at the cost of a call
 
 
 class Client:
@@ -61,7 +64,9 @@ class Client:
         *,
         redact: Callable[[str], str] = str,
         custodian: asyncio.Task[object] | None = None,
+        flusher: Flusher | None = None,
     ) -> None:
+        """``flusher`` is shared by all that write at the end of one callback of the loop."""
         self.config = config
         self.server = config.name
         self.phase = Phase.PREPARED
@@ -71,6 +76,7 @@ class Client:
         self._transport = transport
         self._redact = redact
         self._loop = asyncio.get_running_loop()
+        self._flusher = flusher or Flusher(self._loop)
         self._session = Session(
             config.name,
             client_version=treadle.__version__,
@@ -188,7 +194,6 @@ class Client:
         waiter: Waiter,
         tool: str,
         arguments: bytes,
-        *,
         timeout_ms: int,
         content: Content = "text",
         deadline: float | None = None,
@@ -198,7 +203,7 @@ class Client:
         ``arguments`` is one JSON object in UTF-8. ``deadline`` is the loop's time at which that ends, if the
         caller has worked it out already. A client that does not serve settles the waiter at once.
         """
-        if self._fault is not None or self.phase is not Phase.SERVING:
+        if self._fault is not None or self.phase is not _SERVING:
             waiter.request_id = 0
             self._settle(waiter, Unavailable(self._reason or f"server {self.server} is {self.phase.value}"))
             return
@@ -221,7 +226,7 @@ class Client:
             self._arm_at(deadline)
         if not self._flush_due:
             self._flush_due = True
-            self._loop.call_soon(self.flush)
+            self._flusher.add(self.flush)
 
     async def call_tool(
         self, tool: str, arguments: bytes = b"{}", *, timeout_ms: int | None = None, content: Content = "text"
@@ -265,10 +270,18 @@ class Client:
 
     def data_received(self, data: bytes) -> None:
         """A chunk of the server's stdout."""
-        self._handle(self._session.receive_data(data))
-        # Left with the session while the server does not read: there the answers to its requests are bounded.
-        if not self._unsent.blocked:
-            self.flush()
+        flusher = self._flusher
+        flusher.is_open = self._session.in_flight < FEW
+        try:
+            events = self._session.receive_data(data)
+            if events:
+                self._handle(events)
+            # Left with the session while the server does not read: there the answers to its requests are bounded.
+            if self._session.outbox.lines and not self._unsent.blocked:
+                self.flush()
+        finally:
+            if flusher.is_open:
+                flusher.flush()
 
     def writable(self) -> None:
         """The transport takes bytes again."""
@@ -284,7 +297,7 @@ class Client:
         """Hand the lines that wait to the transport, as many as it takes, in as few writes as possible."""
         self._flush_due = False
         if self._fault is None:
-            self._unsent.write(self._session.take_output())
+            self._unsent.write(self._session.outbox.take())
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -297,7 +310,10 @@ class Client:
             self._latch(dead)
         for event in events:
             if type(event) is Answered:
-                self._settle(event.token, event.result)
+                try:
+                    event.token.settle(event.result)
+                except Exception:
+                    self._log_undelivered()
             elif type(event) is Failed:
                 self._failed(event)
             elif type(event) is Listed:
@@ -329,7 +345,10 @@ class Client:
         try:
             waiter.settle(outcome)
         except Exception:
-            log.exception("%s: delivering an outcome failed", self.server, extra={"server": self.server})
+            self._log_undelivered()
+
+    def _log_undelivered(self) -> None:
+        log.exception("%s: delivering an outcome failed", self.server, extra={"server": self.server})
 
     @staticmethod
     def _resolve_listing(token: asyncio.Future[tuple[Tool, ...]], tools: tuple[Tool, ...]) -> None:

@@ -15,6 +15,8 @@ from treadle.errors import Denied, Fault, InvalidArgument, Overloaded, Unavailab
 from treadle.peers import Peer, peer_of
 from treadle.requests import HANDLERS
 from treadle.stream import FrameStream
+from treadle.wire.messages import CallResult
+from treadle.wire.quick import CallFrame
 from treadle_client import frames
 
 if TYPE_CHECKING:
@@ -30,12 +32,16 @@ _KINDS: Final = ", ".join(sorted({"hello", "cancel", "heartbeat", *calls.KINDS, 
 class Connection(FrameStream):
     """One client, and what it has in flight: calls, and requests that take their time."""
 
+    __slots__ = ("_broker", "_greeted", "_live", "_service", "_since", "audit")
+
     def __init__(self, listener: Listener) -> None:
         super().__init__(listener)
         self._service = listener.service
         self._broker = listener.service.broker
         self._since = self.loop.time()
         self._greeted = False
+        self.audit: Audit | None = listener.audit
+        """Where calls are taken down."""
         self._live: dict[int, SocketCall | asyncio.Task[None]] = {}
 
     @property
@@ -95,10 +101,41 @@ class Connection(FrameStream):
 
     # --- what it asks -----------------------------------------------------------------------------
 
-    def take(self, frame: frames.Frame) -> None:
+    def take(self, frame: frames.Frame | CallFrame) -> None:
         """Serve one frame."""
+        if type(frame) is not CallFrame or not self._greeted:
+            self._take_other(frame)
+            return
+        # What a connection mostly does, in few steps.
+        live, broker, listener = self._live, self._broker, self.listener
+        limits = broker.config.broker
+        if (
+            frame.id in live
+            or len(live) >= limits.max_in_flight_per_connection
+            or listener.in_flight >= limits.max_in_flight
+        ):
+            refusal = self._not_admitted(frame.id)
+            assert refusal is not None
+            self._refuse_call(frame, refusal)
+            return
+        body = frame.body
+        live[frame.id] = call = SocketCall(
+            self,
+            frame.id,
+            "call",
+            body.server,
+            tool=body.tool,
+            timeout_ms=body.timeout_ms or 0,
+            content=body.content,
+            received=self.received,
+            started=self.started,
+        )
+        listener.in_flight += 1
+        broker.call(body.server, body.arguments, call, plain=True)
+
+    def _take_other(self, frame: frames.Frame | CallFrame) -> None:
         kind = frame.kind
-        if not self._greeted:
+        if isinstance(frame, CallFrame) or not self._greeted:
             self._greet(frame)
         elif kind in calls.KINDS:
             self._call(frame)
@@ -120,7 +157,7 @@ class Connection(FrameStream):
         self.send(answers.error_frame(frame_id, "bad_hello", msg))
         self.finish()
 
-    def _greet(self, frame: frames.Frame) -> None:
+    def _greet(self, frame: frames.Frame | CallFrame) -> None:
         problem = answers.hello_problem(frame, PROTOCOL)
         if problem is not None:
             self._bad_hello(frame.id, problem)
@@ -152,42 +189,38 @@ class Connection(FrameStream):
     # --- calls ------------------------------------------------------------------------------------
 
     def _call(self, frame: frames.Frame) -> None:
-        limits, live = self._broker.config.broker, self._live
-        refusal: Fault | None = None
-        if (
-            frame.id in live
-            or len(live) >= limits.max_in_flight_per_connection
-            or self.listener.in_flight >= limits.max_in_flight
-        ):
-            refusal = self._not_admitted(frame.id)
+        refusal = self._not_admitted(frame.id)
         if refusal is None:
             try:
-                server, arguments, call = calls.read(frame, self, self._broker)
+                arguments, call = calls.read(frame, self, self._broker)
             except Fault as fault:
                 refusal = fault
-            else:
-                call.received = self.received
-                live[frame.id] = call
-                self.listener.in_flight += 1
-                self._broker.call(server, arguments, call, plain=True)
-                return
+        if refusal is not None:
+            self._refuse_call(frame, refusal)
+            return
+        call.received, call.started = self.received, self.started
+        self._live[frame.id] = call
+        self.listener.in_flight += 1
+        self._broker.call(call.server, arguments, call, plain=True)
+
+    def _refuse_call(self, frame: frames.Frame | CallFrame, refusal: Fault) -> None:
         self._service.count_refusal(refusal)
         calls.note_refusal(frame, self, refusal)
         self.send(calls.answer(frame.kind, frame.id, refusal))
 
-    @property
-    def audit(self) -> Audit | None:
-        """Where calls are taken down."""
-        return self.listener.audit
-
-    def forget(self, call: SocketCall) -> bool:
-        """Take a settled call off the list; False when the client has gone and nobody is to be told."""
+    def answer(self, call: SocketCall, outcome: CallResult | Fault) -> None:
+        """The end of ``call``: tell the client, if it is still there."""
         if self._live.pop(call.frame_id, None) is None:
-            return False
-        self.listener.in_flight -= 1
-        if self._eof or self.listener.handing_over:
+            return
+        listener = self.listener
+        listener.in_flight -= 1
+        if type(outcome) is CallResult and call.kind == "call":
+            size, parts = answers.call_result_frame(call.frame_id, outcome)
+            self.send_parts(size, parts)
+        else:
+            self.send(calls.answer(call.kind, call.frame_id, outcome))
+        if self._eof or listener.handing_over:
             self.let_go_if_idle()
-        return True
 
     # --- other requests ---------------------------------------------------------------------------
 

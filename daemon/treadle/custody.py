@@ -20,10 +20,8 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from treadle import procfs
 from treadle.procfs import Process
@@ -50,8 +48,7 @@ DEATH_S: Final = 2.0
 """How long the guard waits for a daemon that closed its pipe to be gone altogether."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One thing that the recovery met, for the log. ``pid`` is 0 when it concerns no process."""
 
     server: str
@@ -64,7 +61,9 @@ class Finding:
         return f"{subject}process {self.pid} ({self.name}) {self.how}" if self.pid else f"{subject}{self.how}"
 
 
-def recover(path: Path, *, daemon: str | None = None, before: int | None = None) -> list[Finding]:
+def recover(
+    path: str | os.PathLike[str], *, daemon: str | None = None, before: int | None = None
+) -> list[Finding]:
     """End everything that the record at ``path`` names and that still runs; returns what was met, for the log.
 
     Call it while the socket's lock is held and before anything is spawned. Never raises: an unusable record is
@@ -85,7 +84,7 @@ def recover(path: Path, *, daemon: str | None = None, before: int | None = None)
     for one in record.held:
         if (group := group_of(one)) is not None:
             with suppress(OSError):
-                group.rmdir()
+                os.rmdir(group)
     return findings
 
 
@@ -197,15 +196,21 @@ def _group_pids(one: Held) -> list[int]:
     group = group_of(one)
     if group is None:
         return []
+    pids = []
     try:
-        return [int(word) for file in group.glob("**/cgroup.procs") for word in file.read_text().split()]
+        for folder, _, files in os.walk(group):
+            if "cgroup.procs" in files:
+                with open(f"{folder}/cgroup.procs") as file:
+                    pids += [int(word) for word in file.read().split()]
     except OSError:
         return []
+    return pids
 
 
 def _name(pid: int) -> str:
     try:
-        text = Path(f"{procfs.PROC}/{pid}/comm").read_bytes().decode("utf-8", "replace")
+        with open(f"{procfs.PROC}/{pid}/comm", "rb") as file:
+            text = file.read().decode("utf-8", "replace")
     except OSError:
         return "?"
     return "".join(char if char.isprintable() else " " for char in text.strip())
@@ -236,8 +241,8 @@ class Guard:
         :attr:`pid` to :meth:`treadle.tree.Custody.own`."""
         import subprocess
 
-        package = str(Path(__file__).resolve().parent.parent)
-        recovery = [cls._RECOVER, package, str(record.path.resolve()), record.daemon]
+        package = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+        recovery = [cls._RECOVER, package, os.path.realpath(record.path), record.daemon]
         reader, writer = os.pipe2(os.O_CLOEXEC)
         try:
             popen = subprocess.Popen(
@@ -322,7 +327,7 @@ class Guard:
 
 def main(arguments: list[str]) -> int:
     """The guard's recovery: ``RECORD DAEMON``, run when the daemon's pipe reached its end."""
-    path, daemon = Path(arguments[0]), arguments[1]
+    path, daemon = arguments
     # The leaders were unreaped until now: whoever is in their sessions already got there by birth.
     before = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
     deadline = time.monotonic() + DEATH_S

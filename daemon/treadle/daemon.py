@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets as random_source
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 from treadle import budgets, evidence
@@ -19,6 +17,7 @@ from treadle.census import Row
 from treadle.client import Client
 from treadle.config import Config, ServerConfig, default_socket_path, default_state_dir
 from treadle.errors import Fault, explain
+from treadle.flushing import Flusher
 from treadle.keeping import Keeper, own_directory, secure_state_dir
 from treadle.listener import Listener
 from treadle.passed import passed_socket
@@ -71,7 +70,7 @@ class Daemon:
             or os.environ.get("TREADLE_SOCKET")
             or default_socket_path(os.environ, os.getuid())
         )
-        self._state_dir = Path(config.broker.state_dir or default_state_dir(os.environ, os.getuid()))
+        self._state_dir = config.broker.state_dir or default_state_dir(os.environ, os.getuid())
         self._service = Service.from_environ(os.environ)
         self._stop = asyncio.Event()
         self._signals = 0
@@ -116,7 +115,8 @@ class Daemon:
     async def _serve(self, owned: OwnedSocket, on_ready: Callable[[Broker], None]) -> list[Row]:
         """From the first server's start to the last proof. Whatever goes wrong on the way: all are retired."""
         custody = self._custody
-        audit = open_audit(self._config)
+        audit = open_audit(self._config, asyncio.get_running_loop().call_later)
+        self._flusher = Flusher(asyncio.get_running_loop())
         broker = Broker(self._config, self._make_client)
         self._listener = listener = Listener(
             broker,
@@ -127,6 +127,7 @@ class Daemon:
             on_drain=lambda: self._begin_drain(owned),
             on_shutdown=self._stop.set,
             audit=audit,
+            flusher=self._flusher,
         )
         reloader = Reloader(
             self._config,
@@ -241,7 +242,7 @@ class Daemon:
     def _make_client(self, config: ServerConfig) -> Client:
         """A parked client; its environment is read now. Raises what refuses the server."""
         environment = build_environment(config, os.environ, _read_file)
-        marker = random_source.token_hex(16)
+        marker = os.urandom(16).hex()
         redact = Redactor(environment.secrets)
         cwd = config.cwd
         if cwd is None:
@@ -263,7 +264,7 @@ class Daemon:
             redact=redact,
             on_stderr=lambda line: logger.info("%s: stderr: %s", config.name, line, extra={"server": config.name}),
         )
-        return Client(config, transport, redact=redact)
+        return Client(config, transport, redact=redact, flusher=self._flusher)
 
 
 def _warn_if_closed(owned: OwnedSocket) -> None:

@@ -7,9 +7,9 @@ client of the socket sees in another, :func:`failure_code` (specification: MCP c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from inspect import get_annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, dataclass_transform
+
+from msgspec import Struct
 
 Outcome = Literal["not_sent", "unknown", "answered"]
 """What is known of a failed call: nothing reached the server; sent and unanswered; the server answered."""
@@ -30,7 +30,7 @@ class Fault(Exception):
     __match_args__: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        own = (name for name in get_annotations(cls) if name not in cls.__match_args__)
+        own = (name for name in cls.__annotations__ if name not in cls.__match_args__)
         cls.__match_args__ = (*cls.__match_args__, *own)  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -370,8 +370,7 @@ class NameCollision(GenerationRefused):
 # --- configuration --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One thing wrong in a configuration file.
 
     ``file`` is empty where none was found; ``line`` and ``column`` count from 1 (0: the file as a whole);
@@ -392,6 +391,12 @@ class Problem:
         head = ": ".join(part for part in (place, self.where, self.what) if part)
         text = f"{head}\n    {self.source.strip()}" if self.source.strip() else head
         return f"{text}\n  fix: {self.fix}" if self.fix else text
+
+
+class ListenerRefused(Fault):
+    """The metrics cannot be served over HTTP; ``reason`` says why and what to do."""
+
+    reason: str
 
 
 class ConfigError(Fault):
@@ -492,6 +497,8 @@ def explain(fault: Fault) -> str:
                 f"server {server}: no module is generated, the tools {first!r} and {second!r} would both be named "
                 f"{name}; see tools.deny"
             )
+        case ListenerRefused(reason):
+            return reason
         case ConfigError(problems):
             return "\n".join(str(problem) for problem in problems)
         case _:

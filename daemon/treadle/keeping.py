@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import stat
-from pathlib import Path
 from typing import Final
 
 from treadle.custody import Guard, Record, recover
@@ -28,14 +27,14 @@ GUARD_LOOK_S: Final = 2.0
 _A_FILE: Final = "it, or a directory above it, is a file"
 
 
-def secure_state_dir(path: Path, file: str) -> None:
+def secure_state_dir(path: str, file: str) -> None:
     """Make the state directory; one that cannot be made is logged.
 
     Raises :class:`ConfigError`, which names the configuration ``file``, for one that must not be used: whoever can
     write there says which processes the next start ends.
     """
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.makedirs(path, mode=0o700, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         pass  # refused below
     except OSError as error:
@@ -44,7 +43,7 @@ def secure_state_dir(path: Path, file: str) -> None:
     require_safe(path, file)
 
 
-def require_safe(path: Path, file: str) -> None:
+def require_safe(path: str | os.PathLike[str], file: str) -> None:
     """Raise :class:`ConfigError` for a state directory that must not be used; nothing is made, none is fine."""
 
     def refused(what: str, fix: str) -> ConfigError:
@@ -52,7 +51,7 @@ def require_safe(path: Path, file: str) -> None:
         return ConfigError((Problem(file, 0, 0, "[broker] state_dir", text, fix),))
 
     try:
-        found = path.stat()
+        found = os.stat(path)
     except FileNotFoundError:
         if not os.path.lexists(path):
             return
@@ -69,16 +68,16 @@ def require_safe(path: Path, file: str) -> None:
         raise refused("other accounts can write to it", f"chmod go-w {path}")
 
 
-def own_directory(state_dir: Path, server: str) -> str:
+def own_directory(state_dir: str, server: str) -> str:
     """The default working directory of a server; the root directory where it cannot be had."""
-    own = state_dir / "servers" / server
+    own = os.path.join(state_dir, "servers", server)
     try:
-        own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.makedirs(own, mode=0o700, exist_ok=True)
     except OSError as error:
         what = error.strerror or error
         log.error("%s: runs in /, cannot make %s: %s", server, own, what, extra={"server": server})
         return "/"
-    return str(own)
+    return own
 
 
 class Keeper:
@@ -88,11 +87,12 @@ class Keeper:
     earlier daemon of that socket left, and logs what was found. A guard that ends is replaced.
     """
 
-    def __init__(self, state_dir: Path, socket: str) -> None:
+    def __init__(self, state_dir: str, socket: str) -> None:
         name = hashlib.sha256(os.fsencode(socket)).hexdigest()[:16]  # the record is kept for each socket
-        path = state_dir / f"record-{name}.json"
+        path = os.path.join(state_dir, f"record-{name}.json")
         for finding in recover(path):
-            log.warning("left by an earlier daemon: %s", finding)
+            extra = {"server": finding.server} if finding.server else None
+            log.warning("left by an earlier daemon: %s", finding, extra=extra)
         self._record = Record(path)
         self.custody = Custody(record=self._record)
         self._guard: Guard | None = None

@@ -21,6 +21,8 @@ from treadle.audit import Audit
 from treadle.broker import Broker
 from treadle.connection import Connection
 from treadle.decoding import LARGE, Decoder
+from treadle.flushing import Flusher
+from treadle.heap import Heap
 from treadle.peers import Access
 from treadle.requests import Reload, Service
 from treadle.socketfile import BACKLOG
@@ -67,7 +69,9 @@ class Listener:
         on_shutdown: Callable[[], None],
         bounds: Bounds | None = None,
         audit: Audit | None = None,
+        flusher: Flusher | None = None,
     ) -> None:
+        """``flusher`` is shared by all that write at the end of one callback of the loop."""
         self.access = access
         self.audit = audit
         self.bounds = bounds or Bounds()
@@ -85,6 +89,7 @@ class Listener:
             on_shutdown=on_shutdown,
         )
         self._loop = asyncio.get_running_loop()
+        self.flusher = flusher or Flusher(self._loop)
         self.decoder = Decoder()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -92,9 +97,11 @@ class Listener:
         self._turn_due = False
         self._looking: asyncio.TimerHandle | None = None
         self._complaints = Complaints()
+        self._heap = Heap()
 
     async def serve(self, sock: socket.socket) -> None:
         """Begin to accept connections on ``sock``."""
+        self._heap.keep()
         # Whether the file goes is the owner's decision: a service manager keeps its socket for the next daemon.
         keep: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
         self._server = await self._loop.create_unix_server(
@@ -227,6 +234,7 @@ class Listener:
         now = self._loop.time()
         for stream in {*self.connections, *self.leaving}:
             stream.look(now)
+        self._heap.give_back()
         self._looking = self._loop.call_later(self.bounds.look_s, self._look)
 
 

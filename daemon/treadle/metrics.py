@@ -16,6 +16,7 @@ from concurrent.futures import TimeoutError as NoAnswer
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from treadle.errors import ListenerRefused
 from treadle.states import State
 
 if TYPE_CHECKING:
@@ -151,10 +152,6 @@ def _escaped(text: str) -> str:
     # A lone surrogate of a tool's name has no UTF-8.
     whole = re.sub("[\ud800-\udfff]", "\ufffd", text)
     return whole.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-
-
-class ListenerRefused(Exception):
-    """The HTTP listener cannot be had; the text says why and what to do."""
 
 
 class Exporter:

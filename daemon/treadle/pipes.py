@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 FIRST_READ: Final = 32 * 1024
-LARGEST_READ: Final = 256 * 1024
+LARGEST_READ: Final = 128 * 1024
 LINES_A_TURN: Final = 64
 """Lines that are delivered before the loop turns to others: each may cost its receiver some ten microseconds."""
 
@@ -20,9 +20,11 @@ class OutputPipe:
     """What the server writes: one read for each turn of the loop, so that a flood starves nobody.
 
     A read that came back full of one line doubles the next one, up to ``largest``; any other falls back: a long
-    line costs few turns, and a flood of short ones keeps nobody waiting for more than a small read. With
-    ``lines_a_turn``, what holds more lines is delivered over several turns, and nothing is read meanwhile.
-    ``on_end`` is called once: with None at end of file, with the error otherwise; never after :meth:`close`.
+    line costs few turns, and a flood of short ones keeps nobody waiting for more than a small read. After either
+    the processor is offered to others: the kernel would let a busy loop run to the end of its slice, for a
+    millisecond or more, while those wait for whom it has just written. With ``lines_a_turn``, what holds more
+    lines is delivered over several turns, and nothing is read meanwhile. ``on_end`` is called once: with None at
+    end of file, with the error otherwise; never after :meth:`close`.
     """
 
     def __init__(
@@ -84,27 +86,30 @@ class OutputPipe:
             self._held = b""
 
     def _readable(self) -> None:
-        data = self._read(self._size)
-        inside_a_line = len(data) == self._size and b"\n" not in data
-        self._size = min(self._size * 2, self._largest) if inside_a_line else FIRST_READ
-
-    def _read(self, size: int) -> bytes:
+        size = self._size
         try:
             data = os.read(self._fd, size)
         except (BlockingIOError, InterruptedError):
-            return b""
+            return
         except OSError as error:
             self._end(error)
-            return b""
+            return
         if not data:
             self._end(None)
-        elif self._lines is None or len(data) <= self._lines or data.count(b"\n") <= self._lines:
+            return
+        read, first, lines = len(data), data.find(b"\n"), self._lines
+        if first < 0 and read == size:
+            os.sched_yield()
+            self._size = min(size * 2, self._largest)
+        elif size > FIRST_READ:
+            self._size = FIRST_READ
+        # Mostly it is one line, or a part of one: there is nothing to count, which takes longer than to read it.
+        if lines is None or read <= lines or first < 0 or first == read - 1 or data.count(b"\n") <= lines:
             self._on_data(data)
         else:
             self._loop.remove_reader(self._fd)
             self._held, self._held_at = data, 0
             self._deliver()
-        return data
 
     def _deliver(self) -> None:
         """Deliver some lines of what is held; the rest in later turns, then read on."""
@@ -123,6 +128,7 @@ class OutputPipe:
         if self._fd < 0:
             return
         if end < len(held):
+            os.sched_yield()
             self._loop.call_soon(self._deliver)
             return
         self._held, self._held_at = b"", 0

@@ -12,9 +12,7 @@ import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from treadle import procfs
 
@@ -25,8 +23,7 @@ FORMAT: Final = 1
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """One recorded incarnation. ``pid`` is None until it was spawned, ``start`` its start time in clock ticks."""
 
     marker: str
@@ -41,10 +38,10 @@ def group_name(marker: str) -> str:
     return "treadle-" + re.sub(r"[^\w-]", "-", marker)
 
 
-def group_of(one: Held) -> Path | None:
+def group_of(one: Held) -> str | None:
     """The recorded cgroup directory, None when there is none or its name is not that of its incarnation."""
-    path = Path(one.cgroup) if one.cgroup is not None else None
-    return path if path is not None and path.name == group_name(one.marker) else None
+    path = one.cgroup
+    return path if path is not None and os.path.basename(path) == group_name(one.marker) else None
 
 
 class Record:
@@ -54,13 +51,16 @@ class Record:
     A failed write is logged and tried again by the next one: it takes recovery away, not service.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
         self.daemon = os.urandom(8).hex()
         """What tells this daemon's record from that of any other start."""
         self._held: dict[str, Held] = {}
         self._orphans: list[Held] = []
         self._problem: str | None = None
+        own = procfs.read(os.getpid())
+        self._boot = procfs.boot_id()
+        self._writer = {"id": self.daemon, "pid": os.getpid(), "start": own.start if own else 0}
         self._write()
 
     @property
@@ -94,7 +94,8 @@ class Record:
         if not self.empty:
             return
         try:
-            self.path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(self.path)
         except OSError as error:
             if os.path.lexists(self.path):  # a file system that cannot be written refuses before it looks
                 what = error.strerror or error
@@ -103,16 +104,15 @@ class Record:
                 )
 
     def _write(self) -> None:
-        own = procfs.read(os.getpid())
         body = {
             "format": FORMAT,
-            "boot": procfs.boot_id(),
-            "daemon": {"id": self.daemon, "pid": os.getpid(), "start": own.start if own else 0},
-            "held": [asdict(held) for held in (*self._held.values(), *self._orphans)],
+            "boot": self._boot,
+            "daemon": self._writer,
+            "held": [held._asdict() for held in (*self._held.values(), *self._orphans)],
         }
         problem = None
         try:
-            _replace(self.path, json.dumps(body, indent=1).encode())
+            _replace(self.path, json.dumps(body).encode())
         except OSError as error:
             problem = error.strerror or str(error)
         if problem is not None and problem != self._problem:
@@ -127,20 +127,19 @@ class Record:
         self._problem = problem
 
 
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+def _replace(path: str, data: bytes) -> None:
+    temporary = f"{path}.{os.getpid()}.tmp"
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
             file.write(data)
-        temporary.replace(path)
+        os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            os.unlink(temporary)
         raise
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(NamedTuple):
     """A record read back. ``daemon_pid`` and ``daemon_start`` identify the process that wrote it."""
 
     boot: str
@@ -157,10 +156,11 @@ class Recorded:
         )
 
 
-def read_record(path: Path) -> Recorded | None:
+def read_record(path: str | os.PathLike[str]) -> Recorded | None:
     """The record at ``path``, None when there is none. Raises ValueError, saying why, when it cannot be used."""
     try:
-        data = path.read_bytes()
+        with open(path, "rb") as file:
+            data = file.read()
     except FileNotFoundError:
         return None
     except OSError as error:

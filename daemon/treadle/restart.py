@@ -32,6 +32,14 @@ class Park(Struct, frozen=True):
 Verdict = Again | Rest | Park
 
 
+def spread() -> float:
+    """A random number from 0 to 1."""
+    # Imported at the first restart: it is not cheap, and a daemon may never need it.
+    import random
+
+    return random.random()  # noqa: S311 (nothing is secret about it)
+
+
 class RestartPolicy:
     """The restart policy of one server: exponential backoff, a start limit, reset by sustained uptime only."""
 

@@ -12,9 +12,9 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final, NoReturn
-from urllib.parse import quote, quote_plus
+
+from msgspec import Struct
 
 from treadle.config.model import ServerConfig
 from treadle.errors import EnvironmentRefused
@@ -155,6 +155,9 @@ def _in_text(value: str) -> Iterator[str]:
 
 
 def _in_urls(raw: bytes) -> Iterator[str]:
+    # Imported for a daemon that has a secret at all: it is not cheap.
+    from urllib.parse import quote, quote_plus
+
     for percent in (quote(raw), quote(raw, safe=""), quote_plus(raw)):
         yield percent
         yield re.sub(r"%[0-9A-F]{2}", lambda match: match.group().lower(), percent)
@@ -181,12 +184,14 @@ def _bytes(value: str) -> bytes:
         return value.encode("utf-8", "replace")
 
 
-@dataclass(frozen=True, slots=True)
-class ChildEnvironment:
+class ChildEnvironment(Struct, frozen=True):
     """The whole environment of a child, and which of its values are secret. Its ``repr`` shows neither."""
 
-    env: dict[str, str] = field(repr=False)
+    env: dict[str, str]
     secrets: tuple[Secret, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"ChildEnvironment(secrets={self.secrets!r})"
 
 
 def build_environment(

@@ -14,8 +14,9 @@ import socket
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from treadle.errors import Fault
 
@@ -30,7 +31,6 @@ _FOR_ALL: Final = 0o666
 _HOLDER_S: Final = 0.5  # how long a daemon that has just taken the lock may need to say who it is
 
 
-@dataclass(eq=False)
 class SocketRefused(Fault):
     """The socket cannot be had at ``path``; ``reason`` says why and what to do."""
 
@@ -41,8 +41,7 @@ class SocketRefused(Fault):
         return f"cannot listen on {self.path}: {self.reason}"
 
 
-@dataclass(slots=True)
-class OwnedSocket:
+class OwnedSocket(Struct, eq=False):
     """A listening socket of ours. ``lock`` is None for one that the service manager passed."""
 
     path: str

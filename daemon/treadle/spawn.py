@@ -8,15 +8,14 @@ import fcntl
 import functools
 import os
 import resource
-import shutil
 import stat
 import subprocess
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from treadle.config.wording import spelled, unexpanded
 from treadle.errors import TransportFailed
@@ -31,8 +30,7 @@ GRACE_CPU_S: Final = 2
 """Seconds between SIGXCPU and the kernel's SIGKILL."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class Launch(Struct, frozen=True, kw_only=True):
     """What to run for one incarnation of a server.
 
     ``env`` is the whole environment (its PATH also finds the command), ``marker`` a value that no other
@@ -40,11 +38,14 @@ class Launch:
     """
 
     server: str
-    argv: tuple[str, ...] = field(repr=False)
-    env: Mapping[str, str] = field(repr=False)
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
     cwd: str | None = None
     limits: Limits | None = None
     marker: str
+
+    def __repr__(self) -> str:
+        return f"Launch(server={self.server!r}, cwd={self.cwd!r}, limits={self.limits!r}, marker={self.marker!r})"
 
 
 def check(launch: Launch) -> str:
@@ -65,7 +66,7 @@ def check(launch: Launch) -> str:
 
 def _require_directory(cwd: str) -> None:
     try:
-        mode = Path(cwd).stat().st_mode
+        mode = os.stat(cwd).st_mode
     except FileNotFoundError:
         raise TransportFailed(
             f"working directory {quote(cwd)} does not exist", "make it, or correct cwd"
@@ -118,7 +119,7 @@ _FIXES: Final = {
 def _not_runnable(program: str, cwd: str | None) -> str | None:
     full = os.path.join(cwd or "", program)
     try:
-        mode = Path(full).stat().st_mode
+        mode = os.stat(full).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return _ABSENT
     except (OSError, ValueError) as error:
@@ -146,7 +147,7 @@ def _check_interpreter(full: str, path: str, cwd: str | None) -> None:
         raise TransportFailed(reason, "install it, or correct the first line")
     _refuse_text(interpreter, _head(os.path.join(cwd or "", interpreter)))
     argument = os.fsdecode(words[1].strip()) if len(words) > 1 else ""
-    if Path(interpreter).name == "env" and argument and argument[0] != "-" and "=" not in argument:
+    if os.path.basename(interpreter) == "env" and argument and argument[0] != "-" and "=" not in argument:
         try:
             _locate(argument, path, cwd)
         except TransportFailed as failure:
@@ -184,8 +185,9 @@ def parent_death_prefix() -> tuple[str, ...]:
 
     ``preexec_fn`` could do it without a program but turns vfork into a fork of the whole daemon.
     """
-    program = shutil.which("setpriv")
-    if program is None:
+    try:
+        program = _locate("setpriv", os.environ.get("PATH", os.defpath), None)
+    except TransportFailed:
         return ()
     prefix = (program, "--pdeathsig", "KILL", "--")
     try:
@@ -231,8 +233,7 @@ def claim_descriptors() -> None:
 _inherited: Final[dict[str, tuple[int, int]]] = {}
 
 
-@dataclass(slots=True)
-class Spawned:
+class Spawned(Struct, eq=False):
     """A running child and the daemon's ends of what leads to it."""
 
     popen: subprocess.Popen[bytes]

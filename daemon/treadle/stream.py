@@ -13,11 +13,14 @@ import os
 import select
 import socket
 from collections import deque
+from time import perf_counter
 from typing import TYPE_CHECKING, Final, cast
 
 from treadle import answers
 from treadle.decoding import LARGE, Job, unpack
+from treadle.flushing import FEW
 from treadle.peers import Peer
+from treadle.wire.quick import CallFrame, call_frame
 from treadle_client import frames
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ FRAMES_ALONE: Final = 64
 """The same while no other client waits for its turn: each turn costs a write to every server that it calls."""
 
 _SLICE: Final = 16 * 1024  # bytes decoded at a time; some hundred of the smallest frames
+_PIECE: Final = 128 * 1024  # bytes of answers that are written in one turn
+_MUCH: Final = 96 * 1024  # bytes of a read after which others have their turn
 _HIGH_WATER: Final = 1024 * 1024
 _LOW_WATER: Final = 256 * 1024
 
@@ -39,6 +44,37 @@ class FrameStream(asyncio.Protocol):
     ``silent`` counts the listener's looks since the client's last byte.
     """
 
+    __slots__ = (
+        "_backlog",
+        "_backlog_bytes",
+        "_blocked",
+        "_decoding",
+        "_ending",
+        "_eof",
+        "_flush_due",
+        "_flusher",
+        "_frames",
+        "_input",
+        "_input_at",
+        "_out",
+        "_out_bytes",
+        "_pump_due",
+        "_reader",
+        "_reading",
+        "_resting",
+        "_unread",
+        "_values_held",
+        "gone",
+        "listener",
+        "loop",
+        "peer",
+        "received",
+        "silent",
+        "started",
+        "transport",
+        "waits_for_turn",
+    )
+
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
         self.loop = asyncio.get_running_loop()
@@ -47,11 +83,14 @@ class FrameStream(asyncio.Protocol):
         self.silent = 0
         self.received = 0.0
         """The loop's time at which the last byte came of what is being served: nothing is read meanwhile."""
+        self.started = 0.0
+        """The same in seconds of ``time.perf_counter``."""
         self.waits_for_turn = False
-        self._reader = frames.FrameReader(unpack=unpack)
+        self._flusher = listener.flusher
+        self._reader = frames.FrameReader(unpack=unpack, quick=call_frame)
         self._input = b""
         self._input_at = 0
-        self._frames: deque[frames.Frame] = deque()
+        self._frames: deque[frames.Frame | CallFrame] = deque()
         self._decoding = False
         self._values_held = 0
         self._reading = True
@@ -59,12 +98,17 @@ class FrameStream(asyncio.Protocol):
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._flush_due = False
+        self._backlog: deque[bytes | memoryview] = deque()  # answers that are too much for one turn, or for now
+        self._backlog_bytes = 0
+        self._blocked = False
+        self._pump_due = False
+        self._resting = False
         self._unread = False
         self._ending: float | None = None
 
     # --- what a subclass says ---------------------------------------------------------------------
 
-    def take(self, frame: frames.Frame) -> None:
+    def take(self, frame: frames.Frame | CallFrame) -> None:
         """Serve one frame. Must not raise."""
         raise NotImplementedError
 
@@ -82,7 +126,7 @@ class FrameStream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The client connected."""
         self.transport = transport = cast(asyncio.Transport, transport)
-        transport.set_write_buffer_limits(high=_HIGH_WATER, low=_LOW_WATER)
+        transport.set_write_buffer_limits(high=_PIECE, low=_PIECE // 4)
 
     def data_received(self, data: bytes) -> None:
         """Take in what came."""
@@ -90,10 +134,31 @@ class FrameStream(asyncio.Protocol):
             return
         self.silent = 0
         self.received = self.loop.time()
-        self._input = self._input[self._input_at :] + data if self._input else data
-        self._input_at = 0
-        self.work()
-        if self._reader.pending > _HIGH_WATER:
+        self.started = perf_counter()
+        reader, flusher = self._reader, self._flusher
+        flusher.is_open = self.listener.in_flight < FEW
+        try:
+            if self._input or self._frames or self._decoding or reader.pending or len(data) > _SLICE:
+                self._input = self._input[self._input_at :] + data if self._input else data
+                self._input_at = 0
+            else:
+                found = reader.feed(data)
+                if len(found) == 1 and reader.fault is None and not self._unread:
+                    # Mostly there is one frame, and nothing else to see to.
+                    self.take(found[0])
+                    if self._eof:
+                        self._go_on()
+                    return
+                self._frames.extend(found)
+            if len(data) > _MUCH:
+                # Else the loop would read on here, many times, while there is something to read.
+                self._resting = True
+                self.loop.call_soon(self._rested)
+            self.work()
+        finally:
+            if flusher.is_open:
+                flusher.flush()
+        if reader.pending > _HIGH_WATER:
             self.listener.relieve()
 
     def eof_received(self) -> bool:
@@ -104,19 +169,23 @@ class FrameStream(asyncio.Protocol):
         self._go_on()
         return True
 
-    def pause_writing(self) -> None:
-        """The client does not read its answers: it is not served, and not read from."""
-        self._unread = True
+    def _rested(self) -> None:
+        self._resting = False
         self._go_on()
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is written to."""
+        self._blocked = True
 
     def resume_writing(self) -> None:
         """The client reads again."""
-        self._unread = False
-        self._go_on()
+        self._blocked = False
+        self._pump()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The stream is at its end, whoever ended it."""
         self._end()
+        self._backlog.clear()
         self.listener.leaving.discard(self)
         if not self.gone.done():
             self.gone.set_result(None)
@@ -156,7 +225,7 @@ class FrameStream(asyncio.Protocol):
             return
         if busy and not self._unread and not self._decoding:
             self.listener.ask_turn(self)
-        reading = not (busy or self._unread or self._eof)
+        reading = not (busy or self._unread or self._eof or self._resting)
         if reading is not self._reading and not self.transport.is_closing():
             self._reading = reading
             if reading:
@@ -204,27 +273,79 @@ class FrameStream(asyncio.Protocol):
     # --- out --------------------------------------------------------------------------------------
 
     def send(self, frame: bytes) -> None:
-        """Queue one frame; all frames of one loop turn leave in one write. None follows the last word."""
+        """Queue one frame. None follows the last word."""
+        self.send_parts(len(frame), (frame,))
+
+    def send_parts(self, size: int, parts: tuple[bytes, ...]) -> None:
+        """Queue one frame of ``size`` bytes; all frames of one loop turn leave in one write."""
         if self._ending is not None:
             return
-        self._out.append(frame)
-        self._out_bytes += len(frame)
+        self._out += parts
+        self._out_bytes += size
         if not self._flush_due:
             self._flush_due = True
-            self.loop.call_soon(self._flush)
+            self._flusher.add(self._flush)
 
     def _flush(self) -> None:
         self._flush_due = False
-        out, self._out, self._out_bytes = self._out, [], 0
-        transport = self.transport
-        if transport.is_closing() or not out:
+        out, size = self._out, self._out_bytes
+        self._out, self._out_bytes = [], 0
+        if not out or self.transport.is_closing():
             return
-        transport.write(out[0] if len(out) == 1 else b"".join(out))
-        unread = transport.get_write_buffer_size()
+        if size <= _PIECE and not self._backlog and not self._blocked:
+            self.transport.write(b"".join(out))
+            return
+        self._backlog += out
+        self._backlog_bytes += size
+        if not self._pump_due:
+            self._pump()
+
+    def _pump(self) -> None:
+        """Write a piece of what waits, the next one in the next turn: others have their turns between."""
+        self._pump_due = False
+        if self.transport.is_closing():
+            return
+        if self._backlog and not self._blocked:
+            self.transport.write(self._piece())
+            os.sched_yield()  # as in pipes: whoever shares the processor need not wait for the end of our slice
+            # The transport may have called back meanwhile.
+            if self._backlog and not self._blocked and not self._pump_due:
+                self._pump_due = True
+                self.loop.call_soon(self._pump)
+        unread = self._backlog_bytes + self.transport.get_write_buffer_size()
         if unread > self.listener.bounds.unread:
             self.give_up(f"it left {unread} bytes of answers unread")
         elif unread > _HIGH_WATER:
             self.listener.relieve()
+            self._is_unread(True)
+        elif unread < _LOW_WATER:
+            self._is_unread(False)
+
+    def _piece(self) -> bytes | memoryview:
+        backlog, parts, room = self._backlog, list[bytes | memoryview](), _PIECE
+        while backlog and room:
+            part = backlog.popleft()
+            if len(part) > room:
+                backlog.appendleft(memoryview(part)[room:])
+                part = memoryview(part)[:room]
+            parts.append(part)
+            room -= len(part)
+        self._backlog_bytes -= _PIECE - room
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _is_unread(self, unread: bool) -> None:
+        """Who leaves much unread is not served, and not read from."""
+        if unread is not self._unread:
+            self._unread = unread
+            self._go_on()
+
+    def _write_all(self) -> None:
+        parts = [*self._backlog, *self._out]
+        self._backlog.clear()
+        self._out.clear()
+        self._backlog_bytes = self._out_bytes = 0
+        if parts and not self.transport.is_closing():
+            self.transport.writelines(parts)
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -235,8 +356,7 @@ class FrameStream(asyncio.Protocol):
         """
         lingers = self._ending is None and not self._eof and self.listener.lets_linger(self)
         self._end()
-        if self._out:
-            self._flush()
+        self._write_all()
         if not lingers or self.transport.is_closing():
             self.transport.close()
             return
@@ -248,6 +368,8 @@ class FrameStream(asyncio.Protocol):
     def abort(self) -> None:
         """Close now, whatever is unread."""
         self._end()
+        self._backlog.clear()
+        self._backlog_bytes = 0
         self.transport.abort()
 
     def give_up(self, reason: str) -> None:
@@ -307,7 +429,7 @@ class FrameStream(asyncio.Protocol):
     def held(self) -> int:
         """Bytes that are kept for this client: of half frames, of values that are not served yet, and of answers
         that it has not read."""
-        unread = self._out_bytes + self.transport.get_write_buffer_size()
+        unread = self._out_bytes + self._backlog_bytes + self.transport.get_write_buffer_size()
         values = self._values_held if self._frames else 0
         return self._reader.pending + len(self._input) + values + unread
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import time
 from collections import deque
 from collections.abc import Callable
@@ -39,12 +38,14 @@ from treadle.errors import (
 from treadle.evidence import sentence
 from treadle.metering import Meter
 from treadle.phases import Phase
-from treadle.restart import Again, Park, RestartPolicy
+from treadle.restart import Again, Park, RestartPolicy, spread
 from treadle.states import Input, State, follow
 from treadle.transport import NO_RESOURCE, Evidence, Ladder
 from treadle.wire.messages import CallResult, Tool
 
 log = logging.getLogger(__name__)
+
+_READY: Final = State.READY  # a member is looked up on its class at the cost of a call
 
 _AnyFault = TypeVar("_AnyFault", bound=Fault)
 
@@ -61,7 +62,7 @@ class Supervisor:
         make_client: Callable[[ServerConfig], Client],
         census: Census,
         *,
-        jitter: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = spread,
     ) -> None:
         self.name = config.name
         self.config: ServerConfig | None = config if isinstance(config, ServerConfig) else None
@@ -380,23 +381,19 @@ class Supervisor:
         """Admit one call. It is delivered exactly once: by its time-out, plus its time in the queue. What went by
         since its receipt, while its frame was decoded, is part of its time-out."""
         call.supervisor = self
-        call.started = time.perf_counter()  # the loop counts whole milliseconds
+        if not call.started:
+            call.started = time.perf_counter()
         now = self._loop.time()
-        call.deadline = (call.received or now) + call.timeout_ms / 1000
-        if call.deadline <= now:
+        call.deadline = deadline = (call.received or now) + call.timeout_ms / 1000
+        if deadline <= now:
             self._refuse(call, CallTimedOut(call.timeout_ms, "not_sent"))
-        elif self.state is State.READY:
+        elif self.state is _READY:
             assert self.config is not None
             assert self.client is not None
             if self._in_flight < self.config.max_in_flight:
                 self._in_flight += 1
                 self.client.call(
-                    call,
-                    call.tool,
-                    call.arguments,
-                    timeout_ms=call.timeout_ms,
-                    content=call.content,
-                    deadline=call.deadline,
+                    call, call.tool, call.arguments, call.timeout_ms, call.content or "text", deadline
                 )
             else:
                 self._admit(call)
@@ -422,7 +419,7 @@ class Supervisor:
         assert self.client is not None
         self._in_flight += 1
         left_ms = max(1, round((call.deadline - self._loop.time()) * 1000))
-        self.client.call(call, call.tool, call.arguments, timeout_ms=left_ms, content=call.content)
+        self.client.call(call, call.tool, call.arguments, left_ms, call.content or "text")
 
     def _queue_expired(self, call: Call) -> None:
         assert self.config is not None
@@ -469,9 +466,11 @@ class Supervisor:
         """The client's word on a call that was handed to it."""
         self._in_flight -= 1
         call.request_id = 0  # of one incarnation only: in the next one it is the number of another call
-        if isinstance(outcome, CallResult):
-            self.meter.answered(outcome, time.perf_counter() - call.started, call.tool)
+        if type(outcome) is CallResult:
+            call.seconds = seconds = time.perf_counter() - call.started
+            self.meter.answered(outcome, seconds, call.tool)
         else:
+            assert isinstance(outcome, Fault)
             outcome = self._worded(outcome)
             if isinstance(outcome, CallTimedOut):
                 outcome.after_ms = call.timeout_ms

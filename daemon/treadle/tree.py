@@ -20,11 +20,9 @@ import signal
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from treadle import cgroup, procfs
 from treadle.limits import Limits, plan
@@ -51,8 +49,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 log = logging.getLogger(__name__)
 
 
-@dataclass(eq=False, slots=True)
-class Incarnation:
+class Incarnation(Struct, eq=False):
     """One start of one server, from before its spawn until its release."""
 
     server: str
@@ -110,7 +107,7 @@ class Custody:
     :meth:`own`, is never taken for an orphan.
     """
 
-    def __init__(self, *, record: Record | None = None, cgroup_root: Path | None = None) -> None:
+    def __init__(self, *, record: Record | None = None, cgroup_root: str | os.PathLike[str] | None = None) -> None:
         self._record = record
         self._live: set[Incarnation] = set()
         self._leaders: dict[int, Incarnation] = {}
@@ -153,7 +150,9 @@ class Custody:
             try:
                 incarnation.group = self._root.make(marker, plan(limits, self._root.controllers).cgroup)
             except OSError as error:
-                log.warning("server %s runs without a cgroup of its own: %s", server, error)
+                log.warning(
+                    "server %s runs without a cgroup of its own: %s", server, error, extra={"server": server}
+                )
         self._live.add(incarnation)
         self._write(incarnation)
         return incarnation

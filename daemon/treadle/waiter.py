@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec import Struct
+
 from treadle.errors import Fault
 from treadle.wire.messages import CallResult
 
 
-class Waiter:
+class Waiter(Struct, eq=False, kw_only=True):
     """Somebody who waits for one request. Subclasses say in :meth:`settle` what an outcome means to them."""
 
-    __slots__ = ("request_id",)
-
-    request_id: int
+    request_id: int = 0
+    """Of the request at the server; 0 when there is none."""
 
     def settle(self, outcome: CallResult | Fault) -> None:
         """Called exactly once, on the event loop, with the result or the fault. Must not raise."""
         raise NotImplementedError
 
 
-class FutureWaiter(Waiter):
+class FutureWaiter(Waiter, eq=False):
     """Lets a coroutine await a request."""
 
-    __slots__ = ("future",)
-
-    def __init__(self, future: asyncio.Future[CallResult]) -> None:
-        self.future = future
+    future: asyncio.Future[CallResult]
 
     def settle(self, outcome: CallResult | Fault) -> None:
         """Resolve the future, unless whoever awaited it has gone."""

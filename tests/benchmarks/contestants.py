@@ -7,6 +7,7 @@ be pinned alike; it prints one JSON document of seconds.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import socket
@@ -23,6 +24,12 @@ import msgpack
 HERE = Path(__file__).parent
 SERVER = [sys.executable, str(HERE / "fast_server.py")]
 ARGUMENTS = {"text": "x" * 40}
+READ = 1024 * 1024
+LF = ord("\n")
+ID_AT = len(b'{"jsonrpc":"2.0","id":')
+PREFIX = struct.Struct(">I")
+HEAD = b"\x84\xa1v\x01\xa2id\xce"  # a u32 follows
+OK, FAILED = b"\xa4body\x82\xa2ok\xc3", b"\xa4body\x82\xa2ok\xc2"
 now = time.perf_counter
 
 
@@ -49,6 +56,9 @@ class RawPipe:
         assert self.child.stdin
         assert self.child.stdout
         self.stdin, self.stdout = self.child.stdin.fileno(), self.child.stdout.fileno()
+        self.buffer = bytearray(READ)
+        self.view = memoryview(self.buffer)
+        self.waiting: set[int] = set()
         self.last = 0
         params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "b", "version": "1"}}
         self.exchange(
@@ -57,6 +67,7 @@ class RawPipe:
 
     def line(self, tool: str, arguments: bytes) -> bytes:
         self.last += 1
+        self.waiting.add(self.last)
         return (b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"%b","arguments":%b}}\n') % (
             self.last,
             tool.encode(),
@@ -65,22 +76,24 @@ class RawPipe:
 
     def exchange(self, line: bytes) -> bytes:
         self.write(line)
-        return self.read(1)
+        chunks = []
+        while True:
+            size = self.read()
+            chunks.append(bytes(self.view[:size]))
+            if self.buffer[size - 1] == LF:
+                return b"".join(chunks)
 
     def write(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
             view = view[os.write(self.stdin, view) :]
 
-    def read(self, lines: int) -> bytes:
-        chunks, seen = [], 0
-        while seen < lines:
-            chunk = os.read(self.stdout, 1024 * 1024)
-            seen += chunk.count(b"\n")
-            chunks.append(chunk)
-        return b"".join(chunks)
+    def read(self) -> int:
+        """What is there, into a buffer that is reused; how many bytes."""
+        return os.readv(self.stdout, [self.buffer])
 
     def call(self, tool: str = "echo", arguments: bytes = json.dumps(ARGUMENTS).encode()) -> None:
+        self.waiting.clear()
         self.exchange(self.line(tool, arguments))
 
     def in_flight(self, width: int, count: int) -> float:
@@ -89,8 +102,12 @@ class RawPipe:
         start = now()
         self.write(b"".join(self.line("echo", arguments) for _ in range(width)))
         sent, done = width, 0
+        rest = b""
         while done < count:
-            answers = self.read(1).count(b"\n")
+            *lines, rest = (rest + os.read(self.stdout, 65536)).split(b"\n")
+            for line in lines:
+                self.waiting.remove(int(line[ID_AT : line.index(b",", ID_AT)]))
+            answers = len(lines)
             done += answers
             more = min(answers, count - sent)
             if more > 0:
@@ -111,7 +128,11 @@ def hop_server(path: str) -> None:
     """Frames in, frames out, nothing behind: the cost of a socket hop under uvloop."""
     import uvloop
 
-    answer = {"ok": True, "value": {"content": [{"type": "text", "text": "x" * 220}], "is_error": False}}
+    def answer_of(text: str) -> dict[str, Any]:
+        return {"ok": True, "value": {"content": [{"type": "text", "text": text}], "is_error": False}}
+
+    big = {f"big_{size}": answer_of("y" * (size * READ)) for size in (1, 10)}
+    small = answer_of("x" * 220)
 
     class Hop(asyncio.Protocol):
         def connection_made(self, transport: Any) -> None:
@@ -127,6 +148,7 @@ def hop_server(path: str) -> None:
                 if len(buffer) - at - 4 < size:
                     break
                 frame = msgpack.unpackb(memoryview(buffer)[at + 4 : at + 4 + size])
+                answer = big.get(frame["body"].get("tool"), small)
                 body = msgpack.packb({"v": 1, "id": frame["id"], "kind": "result", "body": answer})
                 out.append(struct.pack(">I", len(body)) + body)
                 at += 4 + size
@@ -143,67 +165,98 @@ def hop_server(path: str) -> None:
 
 
 class Frames:
-    """A bare frame client: one sendall, one recv, msgpack."""
+    """A bare frame client: one sendall, one recv. As with the raw pipe, what it gets is the bytes of each message,
+    and with many in flight which request that answers: what is measured is the way, not what a client makes of
+    it."""
 
     def __init__(self, path: str, *, hello: bool) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.connect(path)
-        self.last = 0
+        self.buffer = bytearray(READ)
+        self.view = memoryview(self.buffer)
+        self.rest = b""
+        self.waiting: set[int] = set()
+        self.last = 1_000_000  # so that each id is written with four bytes
         if hello:
-            self.ask("hello", {"proto": 1, "peer": "bench", "features": []})
+            self.exchange(self.frame("hello", {"proto": 1, "peer": "bench", "features": []}))
 
     def frame(self, kind: str, body: dict[str, Any]) -> bytes:
+        return self.numbered(parts(kind, body))
+
+    def numbered(self, around: tuple[bytes, bytes]) -> bytes:
+        """A frame with the next id; ``around`` is what stands before and after its four bytes."""
         self.last += 1
-        data = msgpack.packb({"v": 1, "id": self.last, "kind": kind, "body": body})
-        return struct.pack(">I", len(data)) + data
+        self.waiting.add(self.last)
+        return b"%b%b%b" % (around[0], self.last.to_bytes(4, "big"), around[1])
 
-    def ask(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-        self.sock.sendall(self.frame(kind, body))
-        data = self.sock.recv(65536)
-        size = int.from_bytes(data[:4], "big") + 4
-        if len(data) < size:
-            chunks = [data]
-            got = len(data)
-            while got < size:
-                chunk = self.sock.recv(1024 * 1024)
-                got += len(chunk)
-                chunks.append(chunk)
-            data = b"".join(chunks)
-        answer: dict[str, Any] = msgpack.unpackb(memoryview(data)[4:])
-        return answer
+    def exchange(self, frame: bytes) -> bytes:
+        """Send one frame and wait for the next one: its payload."""
+        self.waiting.clear()
+        self.sock.sendall(frame)
+        got = self.sock.recv_into(self.buffer)
+        missing = PREFIX.unpack_from(self.buffer)[0] + 4 - got
+        chunks = [bytes(self.view[4:got])]
+        while missing > 0:
+            got = self.sock.recv_into(self.buffer)
+            chunks.append(bytes(self.view[:got]))
+            missing -= got
+        return b"".join(chunks)
 
-    def call(
-        self, server: str = "fast", tool: str = "echo", arguments: dict[str, Any] = ARGUMENTS
-    ) -> dict[str, Any]:
-        answer = self.ask("call", {"server": server, "tool": tool, "arguments": arguments})
-        assert answer["body"]["ok"], answer
-        return answer
+    def call(self, server: str = "fast", tool: str = "echo", arguments: dict[str, Any] = ARGUMENTS) -> bytes:
+        payload = self.exchange(
+            self.numbered(echo(server, tool))
+            if arguments is ARGUMENTS
+            else self.frame("call", {"server": server, "tool": tool, "arguments": arguments})
+        )
+        assert OK in payload[:64], payload[:200]
+        return payload
+
+    def more(self, count: int, server: str = "fast") -> None:
+        """Send ``count`` calls."""
+        around = echo(server, "echo")
+        self.sock.sendall(b"".join([self.numbered(around) for _ in range(count)]))
+
+    def answers(self) -> int:
+        """Read what is there; how many answers it completes."""
+        data = self.rest + self.sock.recv(65536)
+        end, at, found = len(data), 0, 0
+        while end - at >= 4:
+            after = at + 4 + PREFIX.unpack_from(data, at)[0]
+            if after > end:
+                break
+            answer = data[at + 4 : after]
+            self.waiting.remove(PREFIX.unpack_from(answer, len(HEAD))[0])
+            found += 1
+            at = after
+        assert FAILED not in data, data[:200]
+        self.rest = data[at:]
+        return found
 
     def in_flight(self, width: int, count: int, server: str = "fast") -> float:
         """Seconds of ``count`` calls with ``width`` in flight on this connection."""
-        body = {"server": server, "tool": "echo", "arguments": ARGUMENTS}
         start = now()
-        self.sock.sendall(b"".join(self.frame("call", body) for _ in range(width)))
+        self.more(width, server)
         sent, done = width, 0
-        buffer = bytearray()
         while done < count:
-            buffer += self.sock.recv(1024 * 1024)
-            at, answers = 0, 0
-            while len(buffer) - at >= 4:
-                size = int.from_bytes(buffer[at : at + 4], "big")
-                if len(buffer) - at - 4 < size:
-                    break
-                answer = msgpack.unpackb(memoryview(buffer)[at + 4 : at + 4 + size])
-                assert answer["body"]["ok"], answer
-                at += 4 + size
-                answers += 1
-            del buffer[:at]
+            answers = self.answers()
             done += answers
             more = min(answers, count - sent)
             if more > 0:
-                self.sock.sendall(b"".join(self.frame("call", body) for _ in range(more)))
+                self.more(more, server)
                 sent += more
         return now() - start
+
+
+def parts(kind: str, body: dict[str, Any]) -> tuple[bytes, bytes]:
+    """What stands in a frame before and after the four bytes of an id."""
+    tail = b"\xa4kind" + msgpack.packb(kind) + b"\xa4body" + msgpack.packb(body)
+    return PREFIX.pack(len(HEAD) + 4 + len(tail)) + HEAD, tail
+
+
+@functools.cache
+def echo(server: str, tool: str) -> tuple[bytes, bytes]:
+    """The frame of the usual call."""
+    return parts("call", {"server": server, "tool": tool, "arguments": ARGUMENTS})
 
 
 def many_clients(path: str, clients: int, width: int, count: int) -> float:
@@ -212,32 +265,19 @@ def many_clients(path: str, clients: int, width: int, count: int) -> float:
 
     connections = [Frames(path, hello=True) for _ in range(clients)]
     selector = selectors.DefaultSelector()
-    body = {"server": "fast", "tool": "echo", "arguments": ARGUMENTS}
     start = now()
-    buffers = {}
     for connection in connections:
-        connection.sock.sendall(b"".join(connection.frame("call", body) for _ in range(width)))
+        connection.more(width)
         selector.register(connection.sock, selectors.EVENT_READ, connection)
-        buffers[connection] = bytearray()
     sent, done = clients * width, 0
     while done < count:
         for key, _ in selector.select():
             connection = key.data
-            buffer = buffers[connection]
-            buffer += connection.sock.recv(1024 * 1024)
-            at, answers = 0, 0
-            while len(buffer) - at >= 4:
-                size = int.from_bytes(buffer[at : at + 4], "big")
-                if len(buffer) - at - 4 < size:
-                    break
-                msgpack.unpackb(memoryview(buffer)[at + 4 : at + 4 + size])
-                at += 4 + size
-                answers += 1
-            del buffer[:at]
+            answers = connection.answers()
             done += answers
             more = min(answers, count - sent)
             if more > 0:
-                connection.sock.sendall(b"".join(connection.frame("call", body) for _ in range(more)))
+                connection.more(more)
                 sent += more
     return now() - start
 

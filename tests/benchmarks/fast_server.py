@@ -4,6 +4,7 @@
 `swallow` a short text whatever its arguments hold. Everything else goes through `json`.
 """
 
+import functools
 import json
 import os
 
@@ -11,12 +12,14 @@ SMALL = b'"result":{"content":[{"type":"text","text":"%b"}],"isError":false}}\n'
 SHORT = b'"result":{"content":[{"type":"text","text":"ok"}],"isError":false}}\n'
 MIB = 1024 * 1024
 SIZES = (1, 10, 15)
-BIG = {
-    size: b'"result":{"content":[{"type":"text","text":"%b"}],"isError":false}}\n' % (b"y" * (size * MIB))
-    for size in SIZES
-}
 NAMES = ["echo", "swallow", *(f"big_{size}" for size in SIZES)]
 TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in NAMES]
+
+
+@functools.cache
+def big(size: int) -> bytes:
+    """A text of ``size`` MiB. Made when it is first asked for: a server that only starts writes no 26 MiB."""
+    return b'"result":{"content":[{"type":"text","text":"%b"}],"isError":false}}\n' % (b"y" * (size * MIB))
 
 
 def answer(line: bytes) -> bytes:
@@ -31,7 +34,7 @@ def answer(line: bytes) -> bytes:
             return head + SMALL
         for size in SIZES:
             if b'"big_%d"' % size in line[:300]:
-                return head + BIG[size]
+                return head + big(size)
         return head + SHORT
     message = json.loads(line)
     if "id" not in message:
@@ -58,7 +61,9 @@ def answer(line: bytes) -> bytes:
 def main() -> None:
     """Serve stdin until it ends; answers to one read leave in one write."""
     pending: list[bytes] = []
-    while chunk := os.read(0, MIB):
+    buffer = bytearray(MIB)  # reused: a fresh one of this size costs more than a call
+    while size := os.readv(0, [buffer]):
+        chunk = bytes(memoryview(buffer)[:size])
         if b"\n" not in chunk:
             pending.append(chunk)
             continue

@@ -1,6 +1,7 @@
 """A server that abuses its neighbours: 16 MiB answers, and in between a flood of notifications."""
 
 import os
+import sys
 import threading
 import time
 
@@ -20,7 +21,9 @@ def flood() -> None:
 
 
 def main() -> None:
-    """Flood beside serving. Both write whole lines from one lock, so that the protocol holds."""
+    """Flood beside serving, on the processors that the first argument lists. Both write whole lines from one lock,
+    so that the protocol holds."""
+    os.sched_setaffinity(0, set(map(int, sys.argv[1].split(","))))
     lock = threading.Lock()
     write = os.write
 

@@ -119,7 +119,7 @@ def test_every_call_is_audited_however_it_ends(serve: Serve) -> None:
         ("demo", "slow", "mcp_timeout"),
     ]
     assert {(line["uid"], line["pid"]) for line in lines} == {(os.getuid(), os.getpid())}
-    assert lines[-1]["ms"] >= 50
+    assert lines[-1]["ms"] >= 48  # the loop counts whole milliseconds
     assert lines[-1]["outcome"] == "unknown"
     assert SECRET not in path.read_text()
 

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from msgspec import field
+
 from support import script as s
 from support.twin import TwinPeer, World, transport
 from treadle.broker import Broker
@@ -15,7 +17,7 @@ from treadle.client import Client
 from treadle.config import BrokerConfig, Config, Refused, ServerConfig
 from treadle.errors import Fault
 from treadle.waiter import Waiter
-from treadle.wire.messages import CallResult, Content
+from treadle.wire.messages import CallResult
 
 HELLO = b'{"text":"hello"}'
 NEVER = s.script(s.on("tools/call"))
@@ -67,13 +69,12 @@ class Deaf(Peer):
         self._note("kill")
 
 
-class Heard(Waiter):
+class Heard(Waiter, eq=False, kw_only=True):
     """A waiter that keeps every outcome: more or fewer than one is a bug."""
 
-    def __init__(self) -> None:
-        self.outcomes: list[CallResult | Fault] = []
-        self.at: float | None = None
-        self.settled = asyncio.Event()
+    outcomes: list[CallResult | Fault] = field(default_factory=list)
+    at: float | None = None
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
 
     def settle(self, outcome: CallResult | Fault) -> None:
         self.outcomes.append(outcome)
@@ -91,20 +92,17 @@ class Heard(Waiter):
         return self.outcome
 
 
-class Asked(Call):
+class Asked(Call, eq=False, kw_only=True):
     """A call through a supervisor that keeps every delivery."""
 
-    def __init__(
-        self,
-        tool: str = "echo",
-        arguments: bytes = HELLO,
-        timeout_ms: int = 1000,
-        content: Content = "text",
-    ) -> None:
-        super().__init__(tool, arguments, timeout_ms, content)
-        self.outcomes: list[CallResult | Fault] = []
-        self.at: float | None = None
-        self.done: asyncio.Future[CallResult | Fault] = asyncio.get_running_loop().create_future()
+    tool: str = "echo"
+    arguments: bytes = HELLO
+    timeout_ms: int = 1000
+    outcomes: list[CallResult | Fault] = field(default_factory=list)
+    at: float | None = None
+    done: asyncio.Future[CallResult | Fault] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
 
     def deliver(self, outcome: CallResult | Fault) -> None:
         self.outcomes.append(outcome)

@@ -363,32 +363,106 @@ def test_the_socket_is_for_the_group_and_for_whom_the_configuration_names(servic
 # --- the journal -------------------------------------------------------------------------------------
 
 
-def entries() -> list[dict[str, Any]]:
+def entries(*matches: str) -> list[dict[str, Any]]:
     """What this run of the service wrote to the journal."""
-    invocation = prop("InvocationID")
-    lines = run(
-        "journalctl", "--no-pager", "-o", "json", f"_SYSTEMD_INVOCATION_ID={invocation}"
-    ).stdout.splitlines()
+    invocation = f"_SYSTEMD_INVOCATION_ID={prop('InvocationID')}"
+    lines = run("journalctl", "--no-pager", "--all", "-o", "json", invocation, *matches).stdout.splitlines()
     return [json.loads(line) for line in lines]
 
 
-def test_the_journal_has_priorities_and_one_entry_an_event(service: Service) -> None:
+def entry_of(text: str, *matches: str) -> dict[str, Any]:
+    """The one entry whose message has ``text`` in it."""
+    found = until(lambda: [one for one in entries(*matches) if text in one["MESSAGE"]], what=f"the entry: {text}")
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_entries_are_matched_by_the_name_of_their_server(service: Service) -> None:
+    service.configure({"one": {"command": DEMO}, "two": {"command": DEMO}, "broken": {"command": ["/absent"]}})
+    service.start()
+    systemctl("stop", "treadle.service")
+    entry_of("two: retired")
+    for server in ("one", "two", "broken"):
+        found = entries(f"TREADLE_SERVER={server}")
+        assert found
+        assert found == [one for one in entries() if re.search(rf"\b{server}\b", one["MESSAGE"])]
+    of_one = run("journalctl", "--no-pager", "-u", "treadle", "TREADLE_SERVER=one", "-o", "cat").stdout
+    assert "one: ready" in of_one
+    assert "two" not in of_one
+
+
+def test_an_entry_has_the_fields_that_a_line_of_standard_error_would_have(service: Service) -> None:
     service.configure({"broken": {"command": ["/absent"]}, "demo": {"command": DEMO}})
     service.start()
-    found = until(lambda: [one for one in entries() if "demo: ready" in str(one["MESSAGE"])], what="the entry")
-    assert [one["PRIORITY"] for one in found] == ["6"]
-    assert found[0]["SYSLOG_IDENTIFIER"] == "treadle"
-    broken = [one for one in entries() if "/absent" in str(one["MESSAGE"])]
-    assert len(broken) == 1
-    assert broken[0]["PRIORITY"] in ("3", "4")
-    assert "\n" not in broken[0]["MESSAGE"]
+    ready = entry_of("demo: ready")
+    assert ready["_SYSTEMD_UNIT"] == "treadle.service"
+    assert (ready["SYSLOG_IDENTIFIER"], ready["SYSLOG_FACILITY"], ready["PRIORITY"]) == ("treadle", "3", "6")
+    assert (ready["_TRANSPORT"], ready["LOGGER"]) == ("journal", "treadle.supervisor")
+    urgent = run("journalctl", "--no-pager", "-u", "treadle", "-p", "warning", "-o", "cat").stdout
+    assert "/absent" in urgent
+    assert "demo: ready" not in urgent
+    assert entry_of("/absent")["PRIORITY"] in ("3", "4")
 
 
-def test_json_entries_name_the_server_in_a_field(service: Service) -> None:
-    service.configure({"demo": {"command": DEMO}}, {"log_format": "json"})
+def test_an_event_of_several_lines_is_one_entry(service: Service) -> None:
+    service.configure({"odd": {"command": DEMO, "comand": "x"}, "demo": {"command": DEMO}})
     service.start()
-    ready = until(lambda: [one for one in entries() if "demo: ready" in str(one["MESSAGE"])], what="the entry")
-    assert json.loads(ready[0]["MESSAGE"])["server"] == "demo"
+    problem = entry_of("comand", "TREADLE_SERVER=odd", "LOGGER=treadle")
+    assert problem["PRIORITY"] == "3"
+    assert len(problem["MESSAGE"].splitlines()) == 3
+
+
+def test_why_the_daemon_cannot_start_is_one_entry_with_the_priority_of_an_error(service: Service) -> None:
+    service.configure({"demo": {"command": DEMO}}, {"max_connections": 0, "drain_timeout_ms": "x"})
+    run("systemctl", "start", "treadle.service", check=False)
+    reason = entry_of("the configuration cannot be used")
+    assert reason["PRIORITY"] == "3"
+    assert "max_connections" in reason["MESSAGE"]
+    assert "drain_timeout_ms" in reason["MESSAGE"]
+
+
+def test_json_entries_have_the_object_as_message_and_the_fields_beside_it(service: Service) -> None:
+    service.configure({"demo": {"command": DEMO}, "other": {"command": DEMO}}, {"log_format": "json"})
+    service.start()
+    ready = entry_of("demo: ready", "TREADLE_SERVER=demo")
+    assert json.loads(ready["MESSAGE"])["server"] == "demo"
+    page = (CHECKOUT / "docs/service.md").read_text()
+    command = next(line for line in page.splitlines() if " jq " in line)
+    if shutil.which("jq") is None:
+        command = command.partition(" | ")[0]
+    told = run("sh", "-c", command.replace("github", "demo")).stdout
+    assert "demo: ready" in told
+    assert "other: ready" not in told
+
+
+def test_an_entry_too_large_for_a_datagram_is_taken_from_the_services_user(service: Service) -> None:
+    code = (
+        "from treadle.journal import Journal, encode\n"
+        "Journal().send(encode([('MESSAGE', 'x' * 3_000_000 + '\\nend'), ('TREADLE_SERVER', 'large')]))\n"
+    )
+    run("setpriv", "--reuid=treadle", "--regid=treadle", "--clear-groups", "--", str(PYTHON), "-c", code, cwd="/")
+    told = ["journalctl", "--no-pager", "-o", "cat", "TREADLE_SERVER=large"]
+    text = until(lambda: run(*told).stdout, what="the entry")
+    assert text == "x" * 3_000_000 + "\nend\n"
+
+
+def test_a_restart_of_the_journal_loses_no_entry(service: Service) -> None:
+    service.configure({"demo": {"command": DEMO}})
+    service.start()
+    with service.client() as client:
+        for generation in range(2, 6):
+            systemctl("kill", "--signal=KILL", "systemd-journald.service")
+            client.restart("demo")
+            until(lambda: service.rows()["demo"]["state"] == "ready", what="the restart")
+            entry_of(f"generation {generation}", "TREADLE_SERVER=demo")
+
+
+def test_where_the_journals_socket_cannot_be_had_its_entries_are_lines_and_say_why(service: Service) -> None:
+    service.configure({"demo": {"command": DEMO}}, drop_in="InaccessiblePaths=/run/systemd/journal/socket")
+    service.start()
+    assert entry_of("demo: ready")["PRIORITY"] == "6"
+    assert entry_of("no entry can be sent to /run/systemd/journal/socket")["PRIORITY"] == "4"
+    assert entries("TREADLE_SERVER=demo") == []
 
 
 # --- the verb ----------------------------------------------------------------------------------------

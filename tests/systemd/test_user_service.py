@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pwd
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,8 @@ def test_a_user_installs_and_runs_the_service_without_root(session: Session) -> 
     until(lambda: session.prop("NRestarts") == "1" and session.prop("ActiveState") == "active", what="the restart")
     assert not alive(before)
     assert session.run(str(TREADLE), "call", "demo", "add", "a=1", "b=2") == "3"
+    told = run("journalctl", "--all", "-o", "json", f"_UID={session.uid}", "TREADLE_SERVER=demo").stdout
+    assert before in {int(json.loads(line)["_PID"]) for line in told.splitlines()}
     session.run("systemctl", "--user", "disable", "--now", "treadle.socket", "treadle.service")
     session.run(str(TREADLE), "install-service", "--user", "--remove")
     assert not Path(f"/home/{USER}/.config/systemd/user/treadle.service").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,27 @@ def test_a_line_tells_who_what_and_how_it_ended(
     line = _noted(tmp_path / "audit.log", outcome)
     assert line.pop("time").endswith("Z")
     assert line == {"uid": 1000, "pid": 12, "server": "demo", "tool": "add", **told, "ms": 12.5}
+
+
+def test_the_usual_line_is_the_one_that_any_other_way_gives(tmp_path: Path) -> None:
+    for outcome in (OK, CallResult([], True)):
+        usual = _noted(tmp_path / "usual", outcome)
+        other = _noted(tmp_path / "other", outcome, b"", arguments=True)
+        assert list(usual) == list(other)
+        assert {**usual, "time": ""} == {**other, "time": ""}
+        for name in ("usual", "other"):
+            (tmp_path / name).unlink()
+
+
+def test_lines_are_made_some_at_once_and_in_order(tmp_path: Path) -> None:
+    due: list[Callable[[], None]] = []
+    audit = Audit(str(tmp_path / "audit.log"), later=lambda _, work: due.append(work))
+    for number in range(150):
+        audit.note(PEER, "demo", str(number), OK, 0.0, b"")
+    due[-1]()
+    audit.note(None, "demo", "last", Unavailable("gone"), 0.0, b"")
+    audit.close()
+    assert [line["tool"] for line in _lines(tmp_path / "audit.log")] == [*map(str, range(150)), "last"]
 
 
 def test_values_of_arguments_are_written_on_request_alone(tmp_path: Path) -> None:

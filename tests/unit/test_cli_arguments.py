@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,16 +106,24 @@ def test_any_schema_gives_a_value_or_says_what_it_asks_for(value: str, schema: A
     assert "the tool asks for" in said
 
 
-@given(st.text(alphabet="0123456789-.eE \u0660", min_size=1))
-def test_a_number_is_read_as_the_standard_reader_does(text: str) -> None:
+_WORDS = st.sampled_from(
+    ["true", "false", "null", "True", "nul", "NaN", "Infinity", "-Infinity", "\ufeff", "[]", "{}", '"a"', "/", "é"]
+)
+
+
+@given(st.text(alphabet="0123456789-.eE \u0660") | st.lists(_WORDS | st.text(max_size=2), max_size=3).map("".join))
+def test_a_value_is_read_or_refused_as_the_standard_reader_does(text: str) -> None:
+    def constant(name: str) -> None:
+        raise ValueError(f"{name} is not JSON")
+
     def read(reader: Callable[[str], Any]) -> Any:
         try:
             value = reader(text)
-        except ValueError:
-            return "refused"
+        except ValueError as error:
+            return str(error)
         return value, type(value)
 
-    assert read(parsed_json) == read(json.loads)
+    assert read(parsed_json) == read(partial(json.loads, parse_constant=constant))
 
 
 def test_the_whole_arguments_are_one_json_object() -> None:

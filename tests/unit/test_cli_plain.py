@@ -23,6 +23,10 @@ PLAIN = [
     "call demo add --output text --output json",
     "call --socket /tmp/s demo add x=-1",
     "call demo add x=--y --quiet --verbose",
+    "--socket /tmp/s call demo add",
+    "--socket=/tmp/s call demo add --socket /tmp/own",
+    "--socket call --socket=/tmp/s list",
+    "--socket /tmp/s serve --strict",
     "list",
     "list demo",
     "list --json demo --socket=/tmp/s",
@@ -50,7 +54,11 @@ FOR_CLICK = [
     "call demo add -qv",
     "list demo add",
     "list --schema demo",
-    "--socket /tmp/s call demo add",
+    "--socket",
+    "--socket /tmp/s",
+    "--socket= list",
+    "--socket /tmp/s status",
+    "--json call demo add",
     "serve now",
     "serve --strict=yes",
     "serve --metrics-port 9464x",
@@ -105,15 +113,20 @@ _LINE = (
 _WORDS = st.sampled_from(_LINE.split())
 
 
-@given(st.sampled_from(["call", "list"]), st.lists(_WORDS, max_size=6))
-def test_what_is_read_without_click_never_differs_from_click(verb: str, words: list[str]) -> None:
+@given(
+    st.sampled_from(["", "--socket /g ", "--socket=/g ", "--socket /g --socket=/h "]),
+    st.sampled_from(["call", "list"]),
+    st.lists(_WORDS, max_size=6),
+)
+def test_what_is_read_without_click_never_differs_from_click(before: str, verb: str, words: list[str]) -> None:
+    line = [*before.split(), verb, *words]
     orders = _Ordered()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(calling, "run", orders.call)
         patch.setattr(listing, "run", orders.list_)
-        work = plain.parse([verb, *words])
+        work = plain.parse(line)
         if work is not None:
             work()
-            app.run([verb, *words])
+            app.run(line)
             assert len(orders) == 2
             assert orders[0] == orders[1]

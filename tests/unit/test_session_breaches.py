@@ -10,6 +10,7 @@ from session_kit import INITIALIZE, call, error, ready, result, started
 from treadle.errors import Malformed, ResultMalformed, ServerError
 from treadle.secrets import Redactor, Secret
 from treadle.session import Answered, Died, Failed, Initialized, _session
+from treadle.wire import quick
 from treadle.wire.lines import LineBuffer
 
 
@@ -25,6 +26,7 @@ def test_whatever_breaks_while_a_result_is_taken_in_fails_its_call(
     call(session, "t", content=content)
     call(session, "next")
     with monkeypatch.context() as patch:
+        patch.setattr(quick, "_decode_answer", breaks)
         patch.setattr(_session, "decode_call_result", breaks)
         (failed,) = session.receive_data(result(2))
     assert failed == Failed("t", ResultMalformed(f"the answer could not be taken in: {type(breach).__name__}"))
@@ -51,6 +53,7 @@ def test_a_line_that_breaks_the_decoder_counts_as_a_bad_one(monkeypatch: pytest.
 
     session = ready()
     call(session, "t")
+    monkeypatch.setattr(quick, "_decode_answer", breaks)
     monkeypatch.setattr(_session, "decode", breaks)
     failed, died = session.receive_data(result(2))
     assert isinstance(failed, Failed)

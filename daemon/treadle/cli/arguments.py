@@ -5,7 +5,11 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
+    from typing import Any, Final
+
+_LITERALS: Final = {"true": True, "false": False, "null": None}
+_BEGINNINGS: Final = (*'{["-0123456789 \t\n\r\ufeff', *_LITERALS, "NaN", "Infinity")
+"""What a text begins with of which more must be known before it can be called JSON or not."""
 
 
 class BadWord(ValueError):
@@ -62,9 +66,13 @@ def coerce(key: str, value: str, schema: Any) -> Any:
 
 def parsed_json(text: str) -> Any:
     """``text`` as strict JSON (no NaN, no Infinity). Raises ``ValueError``."""
-    # The JSON module costs more to import than a whole call takes; plain numbers are the usual argument.
+    # The JSON module costs more to import than a whole call takes; the usual argument is a plain number or word.
     if text.isascii() and text.isdecimal() and len(text) < 16 and (text[0] != "0" or text == "0"):
         return int(text)
+    if text in _LITERALS:
+        return _LITERALS[text]
+    if not text.startswith(_BEGINNINGS):
+        raise ValueError("Expecting value: line 1 column 1 (char 0)")
     import json
 
     try:

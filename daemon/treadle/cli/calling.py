@@ -94,7 +94,7 @@ def _schema(broker: Client, server: str, tool: str, timeout: float | None) -> An
                 except Denied:
                     # The call itself starts a lazy server; only the types of its arguments must be guessed then.
                     return None
-            elif state != "starting":
+            elif state not in ("starting", "ready"):  # it may have become ready since
                 raise
             if time.monotonic() > deadline:
                 raise TimeoutError(f"server {server} is still starting") from None

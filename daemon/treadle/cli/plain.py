@@ -50,12 +50,18 @@ def parse(line: Sequence[str]) -> Callable[[], int] | None:
 
 def read_line(line: Sequence[str]) -> tuple[str, list[str], Options, dict[str, Any]] | None:
     """The verb, its words, its options and what else it was told; None when click shall read the line."""
-    if not line or line[0] not in _VALUED:
+    rest = iter(line)
+    verb = next(rest, "")
+    socket = None
+    while verb.partition("=")[0] == "--socket":
+        socket = verb.partition("=")[2] if "=" in verb else next(rest, None)
+        if not socket:
+            return None
+        verb = next(rest, "")
+    if verb not in _VALUED:
         return None
-    verb = line[0]
     options, words = Options(), []
     values: dict[str, Any] = {}
-    rest = iter(line[1:])
     for word in rest:
         if not word.startswith("-"):
             words.append(word)
@@ -70,7 +76,7 @@ def read_line(line: Sequence[str]) -> tuple[str, list[str], Options, dict[str, A
             if key is None or not given:
                 return None
             values[key] = given
-    options.socket = values.pop("socket", None)
+    options.socket = values.pop("socket", socket)
     if verb == "serve":
         return (verb, words, options, values) if not (words or options.as_json) else None
     if verb == "list":

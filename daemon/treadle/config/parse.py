@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar, get_type_hints
+from typing import Any, Final, TypeVar
 
 from treadle.config.kinds import Findings
 from treadle.config.locate import Path
@@ -241,5 +241,5 @@ def _build(table: type[_Table], values: Mapping[str, Any], **given: Any) -> _Tab
             else:
                 given[outer] = values[key.name]
     for outer, inner_values in nested.items():
-        given[outer] = get_type_hints(table)[outer](**inner_values)
+        given[outer] = table.__annotations__[outer](**inner_values)
     return table(**given)

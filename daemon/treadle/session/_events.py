@@ -23,7 +23,7 @@ class Listed(msgspec.Struct, frozen=True):
     tools: tuple[Tool, ...]
 
 
-class Answered(msgspec.Struct, frozen=True):
+class Answered(msgspec.Struct, frozen=True, gc=False):
     """A call has its result."""
 
     token: Any

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
+from heapq import heapify, heappop, heappush
 from typing import Any, Final, Literal
 
 import msgspec
@@ -14,8 +14,11 @@ from treadle.wire.messages import Content
 _STRAY_DEADLINES: Final = 64
 
 
-class Pending(msgspec.Struct):
-    """A request without an answer yet. Of a listing each page is a request of its own, with the same facts."""
+class Pending(msgspec.Struct, gc=False):
+    """A request without an answer yet. Of a listing each page is a request of its own, with the same facts.
+
+    Not looked at by the garbage collector: it is in no circle that outlives its settling.
+    """
 
     kind: Literal["initialize", "list", "call", "ping"]
     deadline: float
@@ -30,39 +33,33 @@ class Pending(msgspec.Struct):
         return "not_sent" if unsent and not began else "unknown"
 
 
-class InFlight:
-    """Requests by id, and a heap of their deadlines that forgets lazily.
+class InFlight(dict[int, Pending]):
+    """Requests by id, in the order in which they were made, and a heap of their deadlines that forgets lazily.
 
     Settling a request costs one look-up. What is stale in the heap is skipped at its top and swept out when it
     outweighs what lives, so that memory stays in proportion to the requests in flight.
     """
 
-    __slots__ = ("_heap", "_requests")
+    __slots__ = ("_heap",)
 
     def __init__(self) -> None:
-        self._requests: dict[int, Pending] = {}
+        super().__init__()
         self._heap: list[tuple[float, int]] = []
-
-    def __len__(self) -> int:
-        return len(self._requests)
 
     def add(self, request_id: int, pending: Pending) -> None:
         """Note a request; ids are never reused."""
-        self._requests[request_id] = pending
-        heapq.heappush(self._heap, (pending.deadline, request_id))
-        if len(self._heap) > 2 * len(self._requests) + _STRAY_DEADLINES:
-            self._heap = [(each.deadline, number) for number, each in self._requests.items()]
-            heapq.heapify(self._heap)
-
-    def pop(self, request_id: int) -> Pending | None:
-        """Settle the request, None when it is not in flight."""
-        return self._requests.pop(request_id, None)
+        self[request_id] = pending
+        heap = self._heap
+        heappush(heap, (pending.deadline, request_id))
+        if len(heap) > 2 * len(self) + _STRAY_DEADLINES:
+            self._heap = [(each.deadline, number) for number, each in self.items()]
+            heapify(self._heap)
 
     def next_deadline(self) -> float | None:
         """The earliest deadline of a live request."""
         heap = self._heap
-        while heap and heap[0][1] not in self._requests:
-            heapq.heappop(heap)
+        while heap and heap[0][1] not in self:
+            heappop(heap)
         return heap[0][0] if heap else None
 
     def pop_expired(self, now: float) -> tuple[int, Pending] | None:
@@ -70,12 +67,12 @@ class InFlight:
         deadline = self.next_deadline()
         if deadline is None or deadline > now:
             return None
-        _, request_id = heapq.heappop(self._heap)
-        return request_id, self._requests.pop(request_id)
+        _, request_id = heappop(self._heap)
+        return request_id, self.pop(request_id)
 
     def pop_all(self) -> list[tuple[int, Pending]]:
         """Settle every request, in the order in which they were made."""
-        requests = list(self._requests.items())
-        self._requests.clear()
+        requests = list(self.items())
+        self.clear()
         self._heap.clear()
         return requests

@@ -21,16 +21,17 @@ class Outbox:
     a server that asks and does not read cannot make memory grow.
     """
 
-    __slots__ = ("_lines", "_replies", "_reply_bytes")
+    __slots__ = ("_replies", "_reply_bytes", "lines")
 
     def __init__(self) -> None:
-        self._lines: list[tuple[int, bytes]] = []
+        self.lines: list[tuple[int, bytes]] = []
+        """All that waits, in order."""
         self._replies = 0
         self._reply_bytes = 0
 
     def add(self, line: bytes, request_id: int = NO_REQUEST) -> None:
         """Queue the line of a request or notification."""
-        self._lines.append((request_id, line))
+        self.lines.append((request_id, line))
 
     def add_reply(self, line: bytes) -> bool:
         """Queue an answer to the server; False when too many wait already, and this one is dropped."""
@@ -38,17 +39,17 @@ class Outbox:
             return False
         self._replies += 1
         self._reply_bytes += len(line)
-        self._lines.append((NO_REQUEST, line))
+        self.lines.append((NO_REQUEST, line))
         return True
 
     def withdraw(self, request_id: int) -> bool:
         """Take back the line of a request; False when it has left already."""
-        waiting = len(self._lines)
-        self._lines = [entry for entry in self._lines if entry[0] != request_id]
-        return len(self._lines) < waiting
+        waiting = len(self.lines)
+        self.lines = [entry for entry in self.lines if entry[0] != request_id]
+        return len(self.lines) < waiting
 
     def take(self) -> list[tuple[int, bytes]]:
         """All that waits, in order; the outbox is empty afterwards."""
-        lines, self._lines = self._lines, []
+        lines, self.lines = self.lines, []
         self._replies = self._reply_bytes = 0
         return lines

@@ -28,6 +28,7 @@ from treadle.session._events import Answered, Died, Event, Failed, Initialized, 
 from treadle.session._in_flight import InFlight, Pending
 from treadle.session._outbox import Outbox
 from treadle.session._printer import Printer
+from treadle.wire import quick
 from treadle.wire.jsonrpc import (
     ErrorResponse,
     Message,
@@ -54,6 +55,7 @@ from treadle.wire.messages import (
 )
 
 METHOD_NOT_FOUND: Final = -32601
+NOTIFICATION: Final = quick.Usual.NOTIFICATION
 
 _WARNED_BAD_LINES: Final = 3
 
@@ -85,6 +87,8 @@ class Rules(NamedTuple):
     expire: Rule
     die: Rule
 
+
+_ACT, _IGNORE = Rule.ACT, Rule.IGNORE  # a member is looked up on its class at the cost of a call
 
 TABLE: Final[dict[State, Rules]] = {
     #                          initialize   request      data         expire       die
@@ -153,7 +157,8 @@ class Session:
         self._warned_string_id = False
         self._last_id = 0
         self._in_flight = InFlight()
-        self._outbox = Outbox()
+        self.outbox = Outbox()
+        """What waits to be sent; see :meth:`take_output`."""
 
     @property
     def in_flight(self) -> int:
@@ -208,12 +213,13 @@ class Session:
         Raises :class:`~treadle.errors.Unavailable` when the session is not ready and
         :class:`~treadle.errors.InvalidArgument` for a name that is not valid Unicode; nothing is sent then.
         """
-        if self._rules.request is not Rule.ACT:
+        if self._rules.request is not _ACT:
             self._check(self._rules.request)
-        line = encode_call(self._last_id + 1, name, arguments_json)
-        self._last_id = request_id = self._last_id + 1
+        request_id = self._last_id + 1
+        line = encode_call(request_id, name, arguments_json)
+        self._last_id = request_id
         self._in_flight.add(request_id, Pending("call", deadline, timeout_ms, token, content))
-        self._outbox.add(line, request_id)
+        self.outbox.lines.append((request_id, line))
         return request_id
 
     def ping(self, deadline: float, token: Any, *, timeout_ms: int) -> int:
@@ -227,9 +233,9 @@ class Session:
         """Forget a request: no event comes of it, and a late answer is dropped. A line that was not taken yet is
         never sent. Returns False when no such request is in flight.
         """
-        if self._in_flight.pop(request_id) is None:
+        if self._in_flight.pop(request_id, None) is None:
             return False
-        self._outbox.withdraw(request_id)
+        self.outbox.withdraw(request_id)
         return True
 
     # --- the shell's side ------------------------------------------------------------------------------------
@@ -240,12 +246,12 @@ class Session:
         Take only what can be written: what waits here counts against the limit of replies to the server's own
         requests, which is what bounds a server that asks and does not read.
         """
-        return self._outbox.take()
+        return self.outbox.take()
 
     def receive_data(self, chunk: bytes) -> list[Event]:
         """What follows from ``chunk``, the next bytes of the server's stdout, in order. Raises nothing."""
         events: list[Event] = []
-        if self._rules.data is Rule.IGNORE:
+        if self._rules.data is _IGNORE:
             return events
         try:
             lines = self._lines.push(chunk)
@@ -253,6 +259,18 @@ class Session:
             return self._end(Malformed(f"could not be taken in: {type(error).__name__}", ""))
         for line in lines:
             try:
+                # What a session mostly does, in few steps.
+                found = quick.read(line)
+                if type(found) is tuple:
+                    request_id, result = found
+                    pending = self._in_flight.get(request_id)
+                    if pending is not None and pending.kind == "call" and pending.content == "text":
+                        del self._in_flight[request_id]
+                        events.append(Answered(pending.token, result))
+                        continue
+                elif found is NOTIFICATION:
+                    self._dropped += 1
+                    continue
                 message = decode(line)
             except (Malformed, BadMessage) as fault:
                 self._take_bad_line(_without_frames(fault), line, events)
@@ -279,7 +297,7 @@ class Session:
             request_id, pending = expired
             if pending.kind == "initialize":
                 return self._end(StartTimedOut("initialize", pending.timeout_ms, "handshake_timeout_ms"))
-            outcome = pending.outcome(unsent=self._outbox.withdraw(request_id))
+            outcome = pending.outcome(unsent=self.outbox.withdraw(request_id))
             events.append(Failed(pending.token, CallTimedOut(pending.timeout_ms, outcome)))
         return events
 
@@ -314,7 +332,7 @@ class Session:
     def _request(self, method: str, params: bytes | None, pending: Pending) -> int:
         self._last_id = request_id = self._last_id + 1
         self._in_flight.add(request_id, pending)
-        self._outbox.add(encode_request(request_id, method, params), request_id)
+        self.outbox.add(encode_request(request_id, method, params), request_id)
         return request_id
 
     def _take_bad_line(self, fault: Malformed | BadMessage, line: bytes, events: list[Event]) -> None:
@@ -328,28 +346,14 @@ class Session:
             events.append(Warned(f"dropped: {explain(fault).removesuffix(BAD_LINE_ADVICE)}{more}"))
 
     def _take_message(self, message: Message, events: list[Event]) -> None:
-        if type(message) is Response and type(message.id) is int:
-            pending = self._in_flight.pop(message.id)
-            if pending is None:
-                self._dropped += 1
-            elif pending.kind == "call" and type(message.result) is bytes:
-                # What a session mostly does, without the steps that other answers take.
-                try:
-                    events.append(Answered(pending.token, decode_call_result(message.result, pending.content)))
-                except Fault as fault:
-                    self._fail(pending, _without_frames(fault), events)
-                except Exception as error:
-                    self._fail(pending, _not_taken_in(error), events)
-            else:
-                self._settle(pending, message, events)
-        elif isinstance(message, Notification):
+        if isinstance(message, Notification):
             self._dropped += 1
         elif isinstance(message, Request):
             if message.method == "initialize" and self.state is State.INITIALIZING:
                 events += self._end(EchoedRequest())
             else:
                 self._reply(message)
-        elif isinstance(message.id, int) and (pending := self._in_flight.pop(message.id)) is not None:
+        elif isinstance(message.id, int) and (pending := self._in_flight.pop(message.id, None)) is not None:
             self._settle(pending, message, events)
         else:
             self._dropped += 1
@@ -365,7 +369,7 @@ class Session:
             line = encode_result(request.id_raw, b"{}")
         else:
             line = encode_error(request.id_raw, METHOD_NOT_FOUND, "method not found")
-        if not self._outbox.add_reply(line):
+        if not self.outbox.add_reply(line):
             self._dropped += 1
 
     def _settle(self, pending: Pending, answer: Response | ErrorResponse, events: list[Event]) -> None:
@@ -384,8 +388,9 @@ class Session:
                 events.append(event)
 
     def _succeed(self, pending: Pending, result: bytes) -> Event | None:
-        """The event that ``result`` is for ``pending``, which is no call; None when a listing goes on. Raises what
-        is wrong."""
+        """The event that ``result`` is for ``pending``; None when a listing goes on. Raises what is wrong."""
+        if pending.kind == "call":
+            return Answered(pending.token, decode_call_result(result, pending.content))
         if pending.kind == "ping":
             return Ponged(pending.token)
         if pending.listing is not None:
@@ -396,7 +401,7 @@ class Session:
             return None
         initialized = Initialized(self._printer.initialized(decode_initialize_result(result, self._versions)))
         self._enter(State.READY)
-        self._outbox.add(encode_notification("notifications/initialized"))
+        self.outbox.add(encode_notification("notifications/initialized"))
         return initialized
 
     def _fail(self, pending: Pending, fault: Fault, events: list[Event]) -> None:
@@ -414,7 +419,7 @@ class Session:
         self.fault = fault
         self._enter(State.DEAD)
         reason = explain(fault)
-        unsent = {request_id for request_id, _ in self._outbox.take()}
+        unsent = {request_id for request_id, _ in self.outbox.take()}
         events: list[Event] = [
             Failed(pending.token, Unavailable(reason, pending.outcome(request_id in unsent)))
             for request_id, pending in self._in_flight.pop_all()

@@ -53,6 +53,16 @@ class LineBuffer:
         if self.fault is not None:
             return []
         if chunk.isascii() and not self._cut:
+            # Mostly it is one line, no part of one pending.
+            last = len(chunk) - 1
+            if (
+                not self._pending
+                and last <= self._limit
+                and chunk.startswith(b"{")
+                and chunk.endswith(b"}\n")
+                and chunk.find(b"\n") == last
+            ):
+                return [chunk[:last]]
             return self._split(chunk)
         data = self._cut + chunk
         start, wrong = _check_utf8(data)

@@ -13,6 +13,9 @@ from typing import Final
 MAX_DEPTH: Final = 256
 """Levels that a line or a frame may have, its outermost container being level 1 (client page, section 7)."""
 
+SURELY_SHALLOW: Final = 2 * MAX_DEPTH
+"""Bytes of a JSON text that cannot open and close more than :data:`MAX_DEPTH` brackets."""
+
 MAX_VALUES: Final = 1_000_000
 """Values that an answer may hold: commas and opened arrays and objects, outside of strings. A decoder needs some
 0.1 us and 100 bytes for each, so that a line of 16 MiB could otherwise hold up everybody for seconds."""
@@ -35,11 +38,11 @@ def too_deep(text: bytes, limit: int = MAX_DEPTH) -> bool:
     # one cannot close so many again.
     if len(text) <= 2 * limit:
         return False
-    left = limit - _count(text, b"[", limit)
-    return left < _count(text, b"{", left + 1) and _passes(text, limit)
+    left = limit - count_up_to(text, b"[", limit)
+    return left < count_up_to(text, b"{", left + 1) and _passes(text, limit)
 
 
-def _count(text: bytes, byte: bytes, most: int) -> int:
+def count_up_to(text: bytes, byte: bytes, most: int) -> int:
     """How often ``byte`` stands in ``text``; where it is more than ``most`` times, some number above it.
 
     A long text with few brackets is searched many times faster than it is counted.
