@@ -7,28 +7,33 @@ by process id: its descendants, and whatever detached itself but still carries t
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgpack
 import psutil
+from bench import MALLOC, ROOT
 from contestants import ARGUMENTS, HERE, SERVER, Frames, async_in_flight, now
-from lean_clients import Caller, Documents, Http, Lines, call_line, checked, decode, encode, field, rpc_result
+from lean_clients import Caller, Documents, Http, Lines, call_line, encode, field, text_in
 from peers_report import Failed
 
 from treadle_client import BrokerUnreachable, Client
 
-BENCH = HERE.parents[1] / "build" / "bench"
+BENCH = ROOT / "build" / "bench"
 NODE = BENCH / "node" / "node_modules" / ".bin" / "node"
 START_SECONDS = 60
+FAST = [shutil.which("env") or "env", *(f"{name}={value}" for name, value in MALLOC.items()), *SERVER]
+"""The server as each gateway starts it."""
 INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 0,
@@ -81,8 +86,8 @@ class Gateway(ABC):
         """A new client; an `OSError` as long as it does not listen."""
 
     def text(self, answer: Any) -> str:
-        """The text in what `Caller.call` returned."""
-        return str(answer["content"][0]["text"])
+        """The text in what `Caller.call` returned, or `Failed`."""
+        return text_in(answer)
 
     def one_shot(self) -> list[str]:
         """The command line that calls `echo` once through the running gateway, empty when there is none."""
@@ -96,7 +101,7 @@ class Gateway(ABC):
 
     def mcp_servers(self, **more: str) -> dict[str, Any]:
         """The servers in the form that most read."""
-        one = {"command": SERVER[0], "args": SERVER[1:], **more}
+        one = {"command": FAST[0], "args": FAST[1:], **more}
         return {"mcpServers": dict.fromkeys(self.servers, one)}
 
     def start(self) -> float:
@@ -111,7 +116,7 @@ class Gateway(ABC):
             try:
                 client = self.connect()
                 while waiting:
-                    client.call(waiting[0])
+                    self.text(client.call(waiting[0]))
                     del waiting[0]
                 client.close()
                 return now() - begin
@@ -122,7 +127,7 @@ class Gateway(ABC):
                     raise Failed(f"it ended with {self.child.returncode}: {said[0].strip()[:200]}") from error
                 if now() - begin > START_SECONDS:
                     raise Failed(f"no answer in {START_SECONDS} s: {str(error)[:200]}") from error
-                time.sleep(0.001)
+                time.sleep(0.002)
 
     def spawn(self, words: list[str], log: Any) -> subprocess.Popen[bytes]:
         """The process of its own."""
@@ -199,7 +204,7 @@ class Treadle(Gateway):
     def command(self) -> list[str]:
         lines = ["[broker]", f"audit_log = {json.dumps(str(self.folder / 'audit.log'))}"]
         for server in self.servers:
-            lines += [f"[mcp.{server}]", f"command = {json.dumps(SERVER)}"]
+            lines += [f"[mcp.{server}]", f"command = {json.dumps(FAST)}"]
         config = self.folder / "treadle.toml"
         config.write_text("\n".join(lines))
         return [self.treadle, "serve", "--config", str(config), "--socket", self.path]
@@ -208,7 +213,7 @@ class Treadle(Gateway):
         return Hanging(self.path, hello=True)
 
     def text(self, answer: Any) -> str:
-        return str(answer["body"]["value"]["content"][0]["text"])
+        return str(msgpack.unpackb(answer)["body"]["value"]["content"][0]["text"])
 
     def one_shot(self) -> list[str]:
         return [self.treadle, "--socket", self.path, "call", "fast", "echo", "text=hello"]
@@ -281,16 +286,13 @@ class Mcporter(NodeGateway):
         sockets = list((self.folder / "daemon").glob("*.sock"))
         if not sockets:
             raise FileNotFoundError("no socket yet")
-        return Documents(str(sockets[0]), self.request, self.result, b"}")
+        return Documents(str(sockets[0]), self.request, b"}")
 
     @staticmethod
+    @functools.cache
     def request(server: str, tool: str) -> bytes:
         params = {"server": server, "tool": tool, "args": ARGUMENTS}
         return encode({"id": "1", "method": "callTool", "params": params})
-
-    @staticmethod
-    def result(data: bytes) -> Mapping[str, Any]:
-        return checked(decode(data), "result")
 
     def one_shot(self) -> list[str]:
         return self.cli("--config", self.path, "call", "fast.echo", "text=hello")
@@ -308,15 +310,12 @@ class McpHub(NodeGateway):
         return self.cli("--port", str(self.port), "--config", config)
 
     def connect(self) -> Caller:
-        return Http(self.port, "/api/servers/tools", self.request, self.result)
+        return Http(self.port, "/api/servers/tools", self.request)
 
     @staticmethod
+    @functools.cache
     def request(server: str, tool: str) -> bytes:
         return encode({"server_name": server, "tool": tool, "arguments": ARGUMENTS})
-
-    @staticmethod
-    def result(data: bytes) -> Mapping[str, Any]:
-        return checked(decode(data), "result")
 
 
 # --- from PyPI -------------------------------------------------------------------------------------
@@ -387,7 +386,7 @@ class FastMcpHttp(FastMcpStdio):
         return Gateway.spawn(self, words, log)
 
     def connect(self) -> Caller:
-        make = partial(Http, self.port, "/mcp", self.request, rpc_result)
+        make = functools.partial(Http, self.port, "/mcp", self.request)
         first = make()
         session = field(first.exchange(encode(INITIALIZE))[0], b"mcp-session-id")
         first.close()
@@ -411,7 +410,7 @@ class McpBroker(PythonGateway):
         self.path = str(root / "b.sock")
         upstream = {
             "enabled": True, "mode": "shared", "transport": "stdio", "purpose": "bench", "tags": ["bench"],
-            "command": SERVER[0], "args": SERVER[1:], "profiles": ["bench"],
+            "command": FAST[0], "args": FAST[1:], "profiles": ["bench"],
         }  # fmt: skip
         names = {f"{part}_dir": str(root / part) for part in ("log", "state", "secrets")}
         content = {
@@ -437,7 +436,7 @@ class McpBroker(PythonGateway):
         return [self.bin("mcp-broker-daemon"), "serve", *words]
 
     def connect(self) -> Caller:
-        client = Documents(self.path, self.request, rpc_result, b"\n")
+        client = Documents(self.path, self.request, b"\n")
         client.ask(encode(INITIALIZE) + b"\n")
         return client
 

@@ -1,17 +1,18 @@
-"""Clients of the other brokers, as lean as our bare frame client: one send, one receive, one decode.
+"""Clients of the other brokers, as lean as our bare frame client: one send, one receive, nothing decoded.
 
-Each has the two calls of ``contestants.Frames``: ``call`` returns the result of one tool call, ``in_flight`` the
-seconds of many with some in flight. What is not the result raises `Failed`.
+Each has the calls of ``contestants.Frames``: ``call`` returns the bytes of an answer, ``in_flight`` the seconds
+of many calls with some of them in flight. What is not a result raises `Failed`.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import selectors
 import socket
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -20,10 +21,7 @@ from peers_report import Failed
 
 Request = Callable[[str, str], bytes]
 """The bytes that call a tool of a server."""
-Result = Callable[[bytes], Mapping[str, Any]]
-"""The tool's result out of the bytes of an answer, or `Failed`."""
 CHUNK = 1024 * 1024
-decode = msgspec.json.decode
 encode = msgspec.json.encode
 ids = itertools.count(1)
 
@@ -32,7 +30,7 @@ class Caller(Protocol):
     """What a contestant's client offers."""
 
     def call(self, server: str = "fast", tool: str = "echo") -> Any:
-        """The result of one call."""
+        """The answer to one call, as it came."""
 
     def in_flight(self, width: int, count: int) -> float:
         """The seconds of ``count`` calls of `echo` with ``width`` in flight."""
@@ -41,33 +39,47 @@ class Caller(Protocol):
         """Hang up."""
 
 
-def call_line(name: str, **more: str) -> bytes:
+def call_line(name: str, profile: str = "") -> bytes:
     """A JSON-RPC call of a tool by the name it is advertised under, with an id of its own."""
-    params = {"name": name, "arguments": ARGUMENTS, **more}
-    return encode({"jsonrpc": "2.0", "id": next(ids), "method": "tools/call", "params": params}) + b"\n"
+    before, after = around(name, profile)
+    return b"%b%d%b" % (before, next(ids), after)
 
 
-def rpc_result(data: bytes) -> Mapping[str, Any]:
-    """The result in a JSON-RPC answer."""
-    return checked(decode(data), "result")
+@functools.cache
+def around(name: str, profile: str) -> tuple[bytes, bytes]:
+    """What stands in a call before and after its id."""
+    params = {"name": name, "arguments": ARGUMENTS} | ({"profile": profile} if profile else {})
+    return b'{"jsonrpc":"2.0","id":', b',"method":"tools/call","params":%b}\n' % encode(params)
 
 
-def checked(answer: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """The tool's result at ``key`` of an answer, unless it is an error of the broker or of the tool."""
-    result = answer.get(key)
+def passed(answer: bytes) -> bytes:
+    """``answer``, which is decoded only if it does not look like a result at both ends; `Failed` if it is none."""
+    if b'"result":' not in answer[:100] or b'"isError":true' in answer[-200:].replace(b" ", b""):
+        text_in(answer)
+    return answer
+
+
+def text_in(answer: bytes) -> str:
+    """The text of the tool's result in a JSON answer; `Failed` for an error of the broker or of the tool."""
+    try:
+        decoded = msgspec.json.decode(answer)
+    except msgspec.DecodeError as error:
+        raise Failed("no JSON") from error
+    result = decoded.get("result")
     if not isinstance(result, dict):
-        error = answer.get("error") or answer
-        raise Failed(error["message"] if isinstance(error, dict) and "message" in error else str(error))
+        said = decoded.get("error") or decoded
+        raise Failed(said["message"] if isinstance(said, dict) and "message" in said else str(said))
+    text = result["content"][0]["text"]
     if result.get("isError"):
-        raise Failed(result["content"][0]["text"])
-    return result
+        raise Failed(text)
+    return str(text)
 
 
 class Documents:
     """One request and one answer a connection on a Unix socket, each a JSON document; ``end`` closes an answer."""
 
-    def __init__(self, path: str, request: Request, result: Result, end: bytes) -> None:
-        self.path, self.request, self.result, self.end = path, request, result, end
+    def __init__(self, path: str, request: Request, end: bytes) -> None:
+        self.path, self.request, self.end = path, request, end
 
     def open(self, data: bytes) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX)
@@ -86,8 +98,8 @@ class Documents:
                 chunks.append(answer)
             return b"".join(chunks) or closed()
 
-    def call(self, server: str = "fast", tool: str = "echo") -> Mapping[str, Any]:
-        return self.result(self.ask(self.request(server, tool)))
+    def call(self, server: str = "fast", tool: str = "echo") -> bytes:
+        return passed(self.ask(self.request(server, tool)))
 
     def in_flight(self, width: int, count: int) -> float:
         selector = selectors.DefaultSelector()
@@ -101,7 +113,7 @@ class Documents:
                     sock = key.fileobj
                     assert isinstance(sock, socket.socket)
                     # Small answers arrive whole.
-                    self.result(sock.recv(65536) or closed())
+                    passed(sock.recv(65536) or closed())
                     selector.unregister(sock)
                     sock.close()
                     if left > 0:
@@ -120,8 +132,8 @@ class Documents:
 class Http:
     """POST on kept connections, one call at a time on each, as HTTP 1.1 has it; `in_flight` opens as many."""
 
-    def __init__(self, port: int, path: str, request: Request, result: Result, headers: bytes = b"") -> None:
-        self.port, self.request, self.result = port, request, result
+    def __init__(self, port: int, path: str, request: Request, headers: bytes = b"") -> None:
+        self.port, self.request = port, request
         self.head = (
             b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Accept: application/json, text/event-stream\r\n" % path.encode()
@@ -141,8 +153,8 @@ class Http:
         self.sock.sendall(self.whole(body))
         return receive(self.sock)
 
-    def call(self, server: str = "fast", tool: str = "echo") -> Mapping[str, Any]:
-        return self.result(self.exchange(self.request(server, tool))[1])
+    def call(self, server: str = "fast", tool: str = "echo") -> bytes:
+        return passed(self.exchange(self.request(server, tool))[1])
 
     def in_flight(self, width: int, count: int) -> float:
         socks = [self.open() for _ in range(width)]
@@ -156,7 +168,7 @@ class Http:
             while done < count:
                 for key, _ in selector.select():
                     sock = key.fileobj  # type: ignore[assignment]
-                    self.result(receive(sock)[1])
+                    passed(receive(sock)[1])
                     done += 1
                     if sent < count:
                         sent += 1
@@ -200,6 +212,7 @@ class Lines:
         assert child.stdin
         assert child.stdout
         self.stdin, self.stdout, self.request = child.stdin.fileno(), child.stdout.fileno(), request
+        self.waiting: set[int] = set()
 
     def write(self, data: bytes) -> None:
         view = memoryview(data)
@@ -207,7 +220,10 @@ class Lines:
             view = view[os.write(self.stdin, view) :]
 
     def lines(self, count: int) -> bytes:
-        return b"".join(self.request("fast", "echo") for _ in range(count))
+        """Calls, each remembered until its answer is there."""
+        lines = [self.request("fast", "echo") for _ in range(count)]
+        self.waiting.update(map(number_in, lines))
+        return b"".join(lines)
 
     def exchange(self, line: bytes) -> bytes:
         """The line that comes after ``line``; every message of the other side is an answer."""
@@ -217,8 +233,9 @@ class Lines:
             chunks.append(os.read(self.stdout, CHUNK) or closed())
         return b"".join(chunks)
 
-    def call(self, server: str = "fast", tool: str = "echo") -> Mapping[str, Any]:
-        return rpc_result(self.exchange(self.request(server, tool)))
+    def call(self, server: str = "fast", tool: str = "echo") -> bytes:
+        self.waiting.clear()
+        return passed(self.exchange(self.request(server, tool)))
 
     def in_flight(self, width: int, count: int) -> float:
         start = now()
@@ -227,7 +244,7 @@ class Lines:
         while done < count:
             *lines, rest = (rest + (os.read(self.stdout, CHUNK) or closed())).split(b"\n")
             for one in lines:
-                rpc_result(one)
+                self.waiting.remove(number_in(passed(one)))
             done += len(lines)
             more = min(len(lines), count - sent)
             self.write(self.lines(more))
@@ -236,6 +253,12 @@ class Lines:
 
     def close(self) -> None:
         pass
+
+
+def number_in(line: bytes) -> int:
+    """The id of a JSON-RPC line that has it before everything large."""
+    at = line.index(b'"id":') + 5
+    return int(line[at : line.index(b",", at)])
 
 
 def closed() -> bytes:

@@ -10,6 +10,7 @@ same time. What fails is shown with its reason and never with a number.
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import signal
@@ -25,10 +26,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from contestants import ARGUMENTS, HERE, Frames, RawPipe, now, sequential
+from bench import MALLOC, ROOT, p
+from contestants import HERE, Frames, RawPipe, now, sequential
 from gateways import BENCH, GATEWAYS, Gateway
 from lean_clients import Caller
-from peers_report import MEASURES, Failed, percentile, reason, table
+from peers_report import MEASURES, Failed, reason, table
 
 STEP_SECONDS = 90
 """What takes longer has failed."""
@@ -102,8 +104,8 @@ def latency(call: Callable[[], object], raw: RawPipe) -> Figures:
         base += sequential(raw.call, 200, 20)
         own += sequential(call, size, 20)
     return {
-        "p50": percentile(own, 50), "p99": percentile(own, 99),
-        "raw_p50": percentile(base, 50), "raw_p99": percentile(base, 99),
+        "p50": p(own, 50), "p99": p(own, 99),
+        "raw_p50": p(base, 50), "raw_p99": p(base, 99),
     }  # fmt: skip
 
 
@@ -118,17 +120,12 @@ def rate(in_flight: Callable[[int, int], float], raw: RawPipe) -> Figures:
     return {"rate": 4 * size / own, "raw_rate": 4 * 5000 / base}
 
 
-def large(call: Callable[[str], str | None], size: int, raw: RawPipe) -> Figures:
-    """The seconds of a result of ``size`` MiB: the median of up to nine, in turns of three after one uncounted.
-
-    ``call`` takes the tool and returns the text, none where nobody decodes it.
-    """
+def large(call: Callable[[str], object], size: int, raw: RawPipe) -> Figures:
+    """The seconds of a result of ``size`` MiB: the median of up to nine, in turns of three after one uncounted."""
     tool = f"big_{size}"
     begin = now()
-    text = call(tool)
+    call(tool)
     took = now() - begin
-    if text is not None and len(text) != size * 1024 * 1024:
-        raise Failed("wrong size")
     own: list[float] = []
     base: list[float] = []
     while len(own) < 9 and sum(own) < 4:
@@ -197,9 +194,11 @@ class Hop:
 
     def measure(self, raw: RawPipe) -> Figures:
         frames = Frames(self.path, hello=False)
-        body = {"server": "fast", "tool": "echo", "arguments": ARGUMENTS}
         with closing(frames.sock):
-            return latency(lambda: frames.ask("call", body), raw) | rate(frames.in_flight, raw)
+            figures = latency(frames.call, raw) | rate(frames.in_flight, raw)
+            for size in (1, 10):
+                figures |= large(partial(frames.call, "fast"), size, raw)
+            return figures
 
     def close(self) -> None:
         self.process.kill()
@@ -223,7 +222,7 @@ class Sdk:
         done = json.loads(subprocess.run(words, check=True, capture_output=True).stdout)
         after = self.base(raw)
         return {
-            "p50": percentile(done["times"], 50), "p99": percentile(done["times"], 99), "rate": done["rate"],
+            "p50": p(done["times"], 50), "p99": p(done["times"], 99), "rate": done["rate"],
             "mib_1": done["big"]["1"], "mib_10": done["big"]["10"],
             **{key: (before[key] + after[key]) / 2 for key in before},
         }  # fmt: skip
@@ -232,7 +231,7 @@ class Sdk:
         """The raw pipe's figures."""
         times = sequential(raw.call, 2000)
         found = {
-            "raw_p50": percentile(times, 50), "raw_p99": percentile(times, 99),
+            "raw_p50": p(times, 50), "raw_p99": p(times, 99),
             "raw_rate": 20000 / raw.in_flight(64, 20000),
         }  # fmt: skip
         for size in (1, 10):
@@ -294,7 +293,9 @@ class Broker:
             for size in (1, 10):
 
                 def big(client: Caller, size: int = size) -> Figures:
-                    return large(lambda tool: gateway.text(client.call("fast", tool)), size, raw)
+                    if len(gateway.text(client.call("fast", f"big_{size}"))) != size * 1024 * 1024:
+                        raise Failed("wrong size")
+                    return large(partial(client.call, "fast"), size, raw)
 
                 attempt_with(big, f"mib_{size}")
         attempt(figures, self.memory, "pss_20")
@@ -346,6 +347,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)), help="-1: not pinned")
     options = parser.parse_args()
+    if not MALLOC.keys() <= os.environ.keys():
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **MALLOC})
+    # As an installation has it: what pip installs is compiled, a checkout need not be.
+    for package in ("daemon/treadle", "client_stub/treadle_client"):
+        compileall.compile_dir(ROOT / package, quiet=1)
     if options.cpu >= 0:
         os.sched_setaffinity(0, {options.cpu})
     rounds: list[dict[str, Figures]] = []

@@ -44,11 +44,6 @@ MEASURES = (
 )
 
 
-def percentile(values: Sequence[float], percent: float) -> float:
-    """The value that ``percent`` of ``values`` do not exceed."""
-    return sorted(values)[min(len(values) - 1, int(len(values) * percent / 100))]
-
-
 def reason(error: BaseException) -> str:
     """Why a call failed, in a word or a few: what the contestant said last, "timeout" or "closed"."""
     if isinstance(error, (TimeoutError, subprocess.TimeoutExpired)):

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from benchmarks.peers_report import MEASURES, Failed, Figures, cell, markdown, percentile, reason, table, values
+from benchmarks.peers_report import MEASURES, Failed, Figures, cell, markdown, reason, table, values
 
 P50, _, RATE, *_, PSS = MEASURES
 
@@ -96,8 +96,3 @@ def test_a_table_is_markdown_with_aligned_columns() -> None:
         "|----------|-----|\n"
         "| raw pipe | 1   |"
     )  # fmt: skip
-
-
-def test_a_percentile_is_a_value_that_was_measured() -> None:
-    times = [float(n) for n in range(1, 101)]
-    assert (percentile(times, 50), percentile(times, 99), percentile([7.0], 99)) == (51, 100, 7)
