@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 
 .PHONY: help
 help: ## show what can be made
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 $(READY): pyproject.toml client_stub/pyproject.toml tests/constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -63,6 +63,41 @@ bench: $(READY) $(SDK)/.ready ## measure against the raw pipe, a socket hop and 
 .PHONY: bench-full
 bench-full: $(READY) $(SDK)/.ready ## the same, longer, with 100 servers; writes docs/benchmark.svg
 	$(BIN)/python tests/benchmarks/bench.py --full --json build/bench/full.json --svg docs/benchmark.svg
+
+NODE_VERSION := 24.22.3
+MCPORTER_VERSION := 0.12.3
+MCP_HUB_VERSION := 4.2.1
+FASTMCP_VERSION := 4.2.3
+MCP_BROKER_VERSION := 2.1.1
+PEERS := node mcporter mcp-hub fastmcp mcp-broker sdk
+NPM_INSTALL = npm install --silent --ignore-scripts --no-audit --no-fund --no-package-lock --prefix $(@D)
+
+build/bench/node/.ready: Makefile
+	$(NPM_INSTALL) node-$$(node -p 'process.platform + "-" + process.arch')@$(NODE_VERSION)
+	@touch $@
+
+build/bench/mcporter/.ready: Makefile
+	$(NPM_INSTALL) mcporter@$(MCPORTER_VERSION)
+	@touch $@
+
+build/bench/mcp-hub/.ready: Makefile
+	$(NPM_INSTALL) mcp-hub@$(MCP_HUB_VERSION)
+	@touch $@
+
+build/bench/fastmcp/.ready: Makefile
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check fastmcp==$(FASTMCP_VERSION)
+	@touch $@
+
+build/bench/mcp-broker/.ready: Makefile
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check mcp-broker==$(MCP_BROKER_VERSION)
+	@touch $@
+
+.PHONY: bench-peers
+bench-peers: $(READY) ## measure beside mcporter, mcp-hub, FastMCP and mcp-broker, those that can be installed
+	@$(MAKE) --no-print-directory --keep-going $(PEERS:%=build/bench/%/.ready) || echo 'what is not there is left out'
+	$(BIN)/python tests/benchmarks/peers.py
 
 .PHONY: soak
 soak: $(READY) ## 100,000 calls beside rude clients: memory and descriptors stay flat
