@@ -70,16 +70,6 @@ class _Answer(msgspec.Struct, gc=False):
     error: Raw = _ABSENT
 
 
-class _Note(msgspec.Struct, gc=False):
-    """The usual notification; what else a line holds is looked at by the general way."""
-
-    jsonrpc: Literal["2.0"]
-    method: str
-    id: Raw = _ABSENT
-    result: Raw = _ABSENT
-    error: Raw = _ABSENT
-
-
 class _Envelope(msgspec.Struct, gc=False):
     """Every field raw: that tells absent from null, and an integer from ``1.0`` and ``true``."""
 
@@ -98,7 +88,6 @@ class _Error(msgspec.Struct, gc=False):
 
 
 _decode_answer = msgspec.json.Decoder(_Answer).decode
-_decode_note = msgspec.json.Decoder(_Note).decode
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_error = msgspec.json.Decoder(_Error).decode
 _decode_string = msgspec.json.Decoder(str).decode
@@ -107,8 +96,6 @@ _check_syntax = msgspec.json.Decoder(Raw).decode
 _VERSION: Final = Raw(b'"2.0"')
 _GOOD_ID: Final = "an id that is an integer or a string"
 _GOOD_ERROR: Final = "an error object with an integer code and a string message"
-_METHOD: Final = b'"method"'
-_PEEK: Final = 48
 _CONTENT_LENGTH: Final = b"content-length:"
 _INTEGER: Final = re.compile(rb"-?[0-9]+")
 _MAX_DIGITS: Final = 4300
@@ -132,15 +119,9 @@ def decode(line: bytes) -> Message:
     if len(line) > MAX_VALUES and too_many_values(line):
         return _decode_any(line, too_many=True)
     try:
-        # Which of the two is only guessed: what the guess does not fit is looked at by the general way.
-        if _METHOD in line[:_PEEK]:
-            note = _decode_note(line)
-            if not (note.id or note.result or note.error):
-                return Notification(note.method)
-        else:
-            answer = _decode_answer(line)
-            if not (answer.method or answer.error):
-                return Response(answer.id, bytes(answer.result))
+        answer = _decode_answer(line)
+        if not (answer.method or answer.error):
+            return Response(answer.id, bytes(answer.result))
     except msgspec.DecodeError:
         pass
     return _decode_any(line)

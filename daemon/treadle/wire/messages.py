@@ -8,7 +8,7 @@ here quote the server as it wrote: whoever keeps them makes that fit to print.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, Required, TypedDict, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -162,15 +162,18 @@ class _RawBlock(msgspec.Struct, gc=False):
     text: Raw = _NONE
 
 
-class _Block(msgspec.Struct, gc=False):
-    type: str
-    text: str | UnsetType = UNSET
+class Block(TypedDict, total=False):
+    """A content block of which the text alone is of interest."""
+
+    type: Required[str]
+    text: str
 
 
-class _Result(msgspec.Struct, gc=False):
-    """The usual result. What does not decode to this is looked at field by field."""
+class TextResult(msgspec.Struct, gc=False):
+    """The usual ``tools/call`` result, as it is decoded when text alone is to be kept whole. What does not decode
+    to this is looked at field by field."""
 
-    content: list[_Block]
+    content: list[Block]
     isError: bool = False  # noqa: N815
     structuredContent: Raw = _NONE  # noqa: N815
 
@@ -185,7 +188,7 @@ _decode_tools_capability = msgspec.json.Decoder(_ToolsCapability).decode
 _decode_server_info = msgspec.json.Decoder(_ServerInfo).decode
 _decode_page = msgspec.json.Decoder(_Page).decode
 _decode_entry = msgspec.json.Decoder(_Entry).decode
-_decode_result = msgspec.json.Decoder(_Result).decode
+_decode_result = msgspec.json.Decoder(TextResult).decode
 _decode_raw_result = msgspec.json.Decoder(_RawResult).decode
 _decode_raw_block = msgspec.json.Decoder(_RawBlock).decode
 
@@ -249,19 +252,27 @@ def decode_call_result(raw: bytes, content: Content = "text") -> CallResult:
     """
     if content == "text":
         try:
-            result = _decode_result(raw)
+            found = reduced(_decode_result(raw))
         except msgspec.ValidationError:
-            return _decode_result_by_field(raw, content)
-        blocks: list[dict[str, Any]] = []
-        for block in result.content:
-            if block.type != "text":
-                blocks.append({"type": block.type})
-            elif block.text is UNSET:
-                blocks.append(_decode_block_again(raw, len(blocks)))
-            else:
-                blocks.append({"type": "text", "text": block.text})
-        return CallResult(blocks, result.isError, _structured(result.structuredContent))
+            found = None
+        if found is not None:
+            return found
     return _decode_result_by_field(raw, content)
+
+
+def reduced(result: TextResult) -> CallResult | None:
+    """``result`` with its other blocks reduced to their kind; None when a text block has no text.
+
+    Raises :class:`~treadle.errors.NotCarriable` for a structured result that cannot cross.
+    """
+    blocks: list[dict[str, Any]] = result.content  # type: ignore[assignment]  # plain dicts, as TypedDicts are
+    for block in blocks:
+        if block["type"] != "text":
+            block.pop("text", None)
+        elif "text" not in block:
+            return None
+    raw = result.structuredContent
+    return CallResult(blocks, result.isError, _structured(raw)) if raw else CallResult(blocks, result.isError)
 
 
 def _decode_result_by_field(raw: bytes, content: Content) -> CallResult:
@@ -270,11 +281,6 @@ def _decode_result_by_field(raw: bytes, content: Content) -> CallResult:
     blocks = [_decode_block(item, index, content) for index, item in enumerate(items)]
     is_error = bool(result.isError) and _decode_field(_decode_bool, result.isError, _CALL, "isError", "a boolean")
     return CallResult(blocks, is_error, _structured(result.structuredContent))
-
-
-def _decode_block_again(raw: bytes, index: int) -> dict[str, Any]:
-    """The block ``index`` of a result whose blocks have a type each; raises what is wrong with it."""
-    return _decode_block(_decode_items(_decode_raw_result(raw).content)[index], index, "text")
 
 
 def _decode_block(raw: Raw, index: int, content: Content) -> dict[str, Any]:

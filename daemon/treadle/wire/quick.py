@@ -9,14 +9,13 @@ those are built here that a text result has.
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Any, Final, Literal, Required, TypedDict
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta, Raw
 
 from treadle.errors import NotCarriable
-from treadle.wire.interchange import json_to_value
-from treadle.wire.messages import CallResult
+from treadle.wire.messages import CallResult, TextResult, reduced
 from treadle.wire.nesting import MAX_VALUES, SURELY_SHALLOW, count_up_to, too_deep
 
 # --- from a server: the answer to a call ----------------------------------------------------------------------
@@ -27,17 +26,6 @@ _METHOD: Final = b'"method"'
 _PEEK: Final = 48
 MANY_BLOCKS: Final = 10_000
 """A line with more objects than this is left to the general way, which counts what it would build."""
-
-
-class _Block(TypedDict, total=False):
-    type: Required[str]
-    text: str
-
-
-class _Result(msgspec.Struct, gc=False):
-    content: list[_Block]
-    isError: bool = False  # noqa: N815
-    structuredContent: Raw = _NONE  # noqa: N815
 
 
 class Usual(enum.Enum):
@@ -57,7 +45,7 @@ class _Note(msgspec.Struct, gc=False):
 class _Answer(msgspec.Struct, gc=False):
     jsonrpc: Literal["2.0"]
     id: int
-    result: _Result
+    result: TextResult
     method: Raw = _NONE
     error: Raw = _NONE
 
@@ -69,7 +57,8 @@ _decode_answer = msgspec.json.Decoder(_Answer).decode
 def read(line: bytes) -> tuple[int, CallResult] | Usual | None:
     """The id and the result, with text blocks alone kept whole, of the usual answer to a call; that it is the
     usual notification; None for any other line. ``line`` is valid UTF-8, as
-    :class:`~treadle.wire.lines.LineBuffer` gives it."""
+    :class:`~treadle.wire.lines.LineBuffer` gives it.
+    """
     size = len(line)
     if size > SURELY_SHALLOW and too_deep(line):
         return None
@@ -84,22 +73,13 @@ def read(line: bytes) -> tuple[int, CallResult] | Usual | None:
         return None
     if answer.method or answer.error:
         return None
-    result = answer.result
-    blocks: list[dict[str, Any]] = result.content  # type: ignore[assignment]  # plain dicts, as TypedDicts are
-    for block in blocks:
-        if block["type"] != "text":
-            block.pop("text", None)
-        elif "text" not in block:
-            return None
-    if not result.structuredContent:
-        return answer.id, CallResult(blocks, result.isError)
-    if long:
+    if long and answer.result.structuredContent:
         return None
     try:
-        structured = json_to_value(bytes(result.structuredContent), at=("structuredContent",))
+        result = reduced(answer.result)
     except NotCarriable:
         return None
-    return answer.id, CallResult(blocks, result.isError, structured)
+    return None if result is None else (answer.id, result)
 
 
 def _notification(line: bytes) -> Usual | None:
