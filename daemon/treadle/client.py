@@ -115,6 +115,11 @@ class Client:
         return self._session.in_flight
 
     @property
+    def all_in_flight(self) -> int:
+        """Calls in flight of all that share its flusher."""
+        return self._flusher.in_flight()
+
+    @property
     def pid(self) -> int | None:
         """The server's process id while it is owned, else None."""
         return self._transport.pid

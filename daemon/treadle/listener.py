@@ -92,6 +92,7 @@ class Listener:
         )
         self._loop = asyncio.get_running_loop()
         self.flusher = flusher or Flusher(self._loop)
+        self.flusher.in_flight = lambda: self.in_flight
         self.decoder = Decoder()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()

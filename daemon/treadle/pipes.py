@@ -11,10 +11,16 @@ from collections.abc import Callable
 from typing import Final
 
 FIRST_READ: Final = 32 * 1024
-LARGEST_READ: Final = 128 * 1024
+LARGEST_READ: Final = 256 * 1024
+"""While nobody else waits; else a read stays as small as the first one."""
 LEAST_LINES: Final = 16
 MOST_LINES: Final = 64
 """Lines that are delivered before the loop turns to others: each may cost its receiver some ten microseconds."""
+
+
+def largest_read(in_flight: int) -> int:
+    """The largest read of a server's output when so many calls are in flight in all."""
+    return LARGEST_READ if in_flight <= 1 else FIRST_READ
 
 
 def lines_a_turn(in_flight: int) -> int:
@@ -26,13 +32,12 @@ def lines_a_turn(in_flight: int) -> int:
 class OutputPipe:
     """What the server writes: one read for each turn of the loop, so that a flood starves nobody.
 
-    A read that came back full of one line doubles the next one, up to ``largest``; any other falls back: a long
-    line costs few turns, and a flood of short ones keeps nobody waiting for more than a small read. After either
-    the processor is offered to others: the kernel would let a busy loop run to the end of its slice, for a
-    millisecond or more, while those wait for whom it has just written. With ``lines``, what holds more
-    lines is delivered over several turns, and nothing is read meanwhile. ``on_end`` is called once: with None at
-    end of file, with the error otherwise; never after :meth:`close`.
-    """
+    A read that came back full of one line doubles the next one, up to ``largest`` of that moment; any other falls
+    back: a long line costs few turns, and a flood of short ones keeps nobody waiting for more than a small read.
+    After either the processor is offered to others: the kernel would let a busy loop run to the end of its slice,
+    for a millisecond or more, while those wait for whom it has just written. With ``lines``, what holds more lines
+    is delivered over several turns, and nothing is read meanwhile. ``on_end`` is called once: with None at end of
+    file, with the error otherwise; never after :meth:`close`."""
 
     def __init__(
         self,
@@ -41,7 +46,7 @@ class OutputPipe:
         on_data: Callable[[bytes], None],
         on_end: Callable[[OSError | None], None],
         *,
-        largest: int = LARGEST_READ,
+        largest: Callable[[], int] = lambda: LARGEST_READ,
         lines: Callable[[], int] | None = None,
     ) -> None:
         self._loop = loop
@@ -93,7 +98,7 @@ class OutputPipe:
             self._held = b""
 
     def _readable(self) -> None:
-        size = self._size
+        size = self._size if self._size <= FIRST_READ else min(self._size, self._largest())
         try:
             data = os.read(self._fd, size)
         except (BlockingIOError, InterruptedError):
@@ -107,7 +112,7 @@ class OutputPipe:
         read, first = len(data), data.find(b"\n")
         if first < 0 and read == size:
             os.sched_yield()
-            self._size = min(size * 2, self._largest)
+            self._size = min(size * 2, self._largest())
         elif size > FIRST_READ:
             self._size = FIRST_READ
         # Mostly it is one line, or a part of one: there is nothing to count, which takes longer than to read it.

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Final
 
 from treadle.errors import ChannelClosed, TransportFailed
-from treadle.pipes import FIRST_READ, InputPipe, OutputPipe, lines_a_turn
+from treadle.pipes import FIRST_READ, InputPipe, OutputPipe, largest_read, lines_a_turn
 from treadle.procfs import kill as kill_exactly
 from treadle.spawn import Launch, Spawned, check, command_line, spawn
 from treadle.stderr import StderrTail
@@ -108,12 +108,15 @@ class ChildProcess:
         self._receiver = receiver
         self._changed = asyncio.Event()
         self._pidfd = spawned.pidfd
-        self._stderr = OutputPipe(loop, spawned.stderr, self._stderr_data, self._stderr_end, largest=FIRST_READ)
+        self._stderr = OutputPipe(
+            loop, spawned.stderr, self._stderr_data, self._stderr_end, largest=lambda: FIRST_READ
+        )
         self._stdout = OutputPipe(
             loop,
             spawned.stdout,
             self._stdout_data,
             self._stdout_end,
+            largest=lambda: largest_read(receiver.all_in_flight),
             lines=lambda: lines_a_turn(receiver.in_flight),
         )
         self._stdin = InputPipe(loop, spawned.stdin, self._stdin_writable, self._stdin_broken)

@@ -33,7 +33,8 @@ FRAMES_ALONE: Final = 64
 """The same while no other client waits for its turn: each turn costs a write to every server that it calls."""
 
 _SLICE: Final = 16 * 1024  # bytes decoded at a time; some hundred of the smallest frames
-_PIECE: Final = 128 * 1024  # bytes of answers that are written in one turn
+_PIECE: Final = 256 * 1024  # bytes of answers that are written in one turn
+_SMALL_PIECE: Final = 32 * 1024  # the same while others wait for their answers
 _MUCH: Final = 96 * 1024  # bytes of a read after which others have their turn
 _HIGH_WATER: Final = 1024 * 1024
 _LOW_WATER: Final = 256 * 1024
@@ -325,7 +326,8 @@ class FrameStream(asyncio.Protocol):
             self._is_unread(False)
 
     def _piece(self) -> bytes | memoryview:
-        backlog, parts, room = self._backlog, list[bytes | memoryview](), _PIECE
+        most = _SMALL_PIECE if self.listener.in_flight else _PIECE
+        backlog, parts, room = self._backlog, list[bytes | memoryview](), most
         while backlog and room:
             part = backlog.popleft()
             if len(part) > room:
@@ -333,7 +335,7 @@ class FrameStream(asyncio.Protocol):
                 part = memoryview(part)[:room]
             parts.append(part)
             room -= len(part)
-        self._backlog_bytes -= _PIECE - room
+        self._backlog_bytes -= most - room
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _is_unread(self, unread: bool) -> None:

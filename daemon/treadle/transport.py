@@ -82,6 +82,10 @@ class Receiver(Protocol):
     def in_flight(self) -> int:
         """How many requests have no answer yet: more lines than that are not all answers."""
 
+    @property
+    def all_in_flight(self) -> int:
+        """How many calls the whole daemon has in flight: whoever waits for them waits for the end of a turn."""
+
     def data_received(self, data: bytes) -> None:
         """A non-empty chunk of the server's stdout."""
 

@@ -16,7 +16,7 @@ import pytest
 
 from support.receivers import ENVIRONMENT, Recorder, Workshop, alive, gone, workshop
 from treadle.errors import ChannelClosed, TransportFailed
-from treadle.pipes import LEAST_LINES, MOST_LINES, OutputPipe, lines_a_turn
+from treadle.pipes import LEAST_LINES, MOST_LINES, OutputPipe, largest_read, lines_a_turn
 from treadle.process import ChildProcess, Launch
 from treadle.transport import KILL_NOW, Ladder
 
@@ -132,7 +132,7 @@ print("all", flush=True)
 
 @pytest.mark.parametrize(
     ("line", "sizes"),
-    [(b"x" * (480 << 10), [32, 64, 128, 128, 128]), (b"x\n" * (80 << 10), [32] * 5)],
+    [(b"x" * (480 << 10), [32, 64, 128, 256]), (b"x\n" * (80 << 10), [32] * 5)],
     ids=["long", "short"],
 )
 async def test_a_long_line_is_read_in_growing_chunks_and_short_ones_in_small_ones(
@@ -148,6 +148,22 @@ async def test_a_long_line_is_read_in_growing_chunks_and_short_ones_in_small_one
     OutputPipe(asyncio.get_running_loop(), reading, chunks.append, ended.set_result)
     assert await asyncio.wait_for(ended, 10) is None
     assert [len(chunk) >> 10 for chunk in chunks] == sizes
+
+
+async def test_while_others_wait_for_an_answer_a_long_line_is_read_in_small_chunks() -> None:
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 1 << 20)
+    assert os.write(writing, b"x" * (480 << 10)) == 480 << 10
+    os.close(writing)
+    os.set_blocking(reading, False)
+    sizes: list[int] = []
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+    # Somebody begins to wait once two chunks were read.
+    largest = lambda: largest_read(2 if len(sizes) >= 2 else 1)  # noqa: E731
+    OutputPipe(loop, reading, lambda data: sizes.append(len(data) >> 10), ended.set_result, largest=largest)
+    assert await asyncio.wait_for(ended, 10) is None
+    assert sizes == [32, 64, *[32] * 12]
 
 
 async def test_a_server_that_never_reads_takes_what_the_pipe_holds_and_blocks_nobody(shop: Workshop) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from treadle.flushing import Flusher
 from treadle.listener import Bounds
-from treadle.stream import _HIGH_WATER, _PIECE, FrameStream
+from treadle.stream import _HIGH_WATER, _PIECE, _SMALL_PIECE, FrameStream
 from treadle.wire.quick import CallFrame
 from treadle_client.frames import Frame, encode
 
@@ -121,6 +121,16 @@ async def test_a_large_frame_leaves_in_pieces_one_a_turn(stream: _Stream) -> Non
     assert max(map(len, writes)) == _PIECE
     await asyncio.sleep(0)
     assert b"".join(writes) == b"head" + data
+
+
+async def test_while_others_wait_for_an_answer_the_pieces_are_small(stream: _Stream) -> None:
+    stream.listener.in_flight = 1
+    stream.send(b"x" * (_PIECE + 1))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    writes = _transport(stream).writes
+    assert max(map(len, writes)) == _SMALL_PIECE
+    assert sum(map(len, writes)) == _PIECE + 1
 
 
 async def test_a_small_frame_does_not_overtake_a_large_one(stream: _Stream) -> None:
