@@ -263,9 +263,10 @@ class FrameReader:
     ``limit`` is the largest payload in bytes. ``unpack`` decodes the msgpack of a payload past :data:`SURE` bytes,
     and may raise :class:`TooManyValues`: then a ``call`` or ``cap_call`` comes with its ``invalid`` set, and every
     other frame is a fault. ``quick`` is asked first about a payload up to :data:`SURE` bytes: what it returns
-    takes the frame's place among the results, and None leaves the payload to this codec; it must not take what
-    this codec would not. The cost is linear in the bytes fed, whatever their chunking. Frames that precede a bad
-    one are delivered; then :attr:`fault` is set for good and nothing after the bad frame is looked at.
+    takes the frame's place among the results, and None, or any exception, leaves the payload to this codec; it
+    must not take what this codec would not. The cost is linear in the bytes fed, whatever their chunking. Frames
+    that precede a bad one are delivered; then :attr:`fault` is set for good and nothing after the bad frame is
+    looked at.
 
         >>> reader = FrameReader()
         >>> data = encode(1, "status", {})
@@ -283,7 +284,7 @@ class FrameReader:
         self,
         limit: int = MAX_FRAME,
         unpack: Callable[[bytes | bytearray | memoryview], Any] = unpackb,
-        quick: Callable[[bytes | bytearray | memoryview], Any] = lambda _: None,
+        quick: Callable[[bytes | bytearray | memoryview], Any] | None = None,
     ) -> None:
         self.limit = limit
         self._unpack = unpack
@@ -315,6 +316,7 @@ class FrameReader:
             self._parts = []
             self.pending = 0
         frames: list[Frame] = []
+        quick = self._quick
         position = 0
         size = len(buffer)
         need = 4
@@ -331,7 +333,12 @@ class FrameReader:
                 break
             payload = buffer[position + 4 : end]
             position = end
-            frame = self._quick(payload) if length <= SURE else None
+            frame = None
+            if quick is not None and length <= SURE:
+                try:
+                    frame = quick(payload)
+                except Exception:  # what it is, this codec says
+                    frame = None
             if frame is None:
                 frame = _decode(payload, unpackb if length <= SURE else self._unpack)
                 if isinstance(frame, FrameFault):

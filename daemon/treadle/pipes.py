@@ -51,7 +51,8 @@ class OutputPipe:
     ) -> None:
         self._loop = loop
         self._fd = fd
-        self._on_data = on_data
+        self.on_data = on_data
+        """Where what was read goes; may be replaced."""
         self._on_end = on_end
         self._largest = largest
         self._size = FIRST_READ
@@ -117,7 +118,7 @@ class OutputPipe:
             self._size = FIRST_READ
         # Mostly it is one line, or a part of one: there is nothing to count, which takes longer than to read it.
         if first < 0 or first == read - 1 or self._lines is None or data.count(b"\n") <= self._lines():
-            self._on_data(data)
+            self.on_data(data)
         else:
             self._loop.remove_reader(self._fd)
             self._held, self._held_at = data, 0
@@ -136,7 +137,7 @@ class OutputPipe:
                 break
         if end > start:
             self._held_at = end
-            self._on_data(held if end - start == len(held) else held[start:end])
+            self.on_data(held if end - start == len(held) else held[start:end])
         if self._fd < 0:
             return
         if end < len(held):

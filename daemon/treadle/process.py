@@ -114,7 +114,7 @@ class ChildProcess:
         self._stdout = OutputPipe(
             loop,
             spawned.stdout,
-            self._stdout_data,
+            receiver.data_received,
             self._stdout_end,
             largest=lambda: largest_read(receiver.all_in_flight),
             lines=lambda: lines_a_turn(receiver.in_flight),
@@ -145,11 +145,6 @@ class ChildProcess:
         return await asyncio.shield(self._begin_ending())
 
     # --- the channel ---------------------------------------------------------------------------------------
-
-    def _stdout_data(self, data: bytes) -> None:
-        # After the channel's end the pipe is still emptied, so that a server that flushes before it ends can.
-        if not self._closed:
-            self._receiver.data_received(data)
 
     def _stdout_end(self, error: OSError | None) -> None:
         self._end_channel(
@@ -197,6 +192,8 @@ class ChildProcess:
     def _tell_closed(self, reason: str) -> None:
         self._stderr.drain()
         self._closed = True
+        # The pipe is still emptied, so that a server that flushes before it ends can.
+        self._stdout.on_data = _ignore
         if self._gone:
             self._stdout.close()
         last = self._tail.last_lines()
@@ -324,6 +321,10 @@ class ChildProcess:
         self._reaped = True
         # Popen must never look for this pid itself: its number may be somebody else's from now on.
         self._popen.returncode = _return_code(self._exit)
+
+
+def _ignore(_: bytes) -> None:
+    """Nobody hears this any more."""
 
 
 def _return_code(exit_: os.waitid_result | None) -> int:

@@ -73,13 +73,17 @@ def read(line: bytes) -> tuple[int, CallResult] | Usual | None:
         return None
     if answer.method or answer.error:
         return None
-    if long and answer.result.structuredContent:
-        return None
+    result = answer.result
+    if result.structuredContent:
+        if long:
+            return None
+    elif len(result.content) == 1 and (block := result.content[0])["type"] == "text" and len(block) == 2:
+        return answer.id, CallResult(result.content, result.isError)  # type: ignore[arg-type]  # a plain dict
     try:
-        result = reduced(answer.result)
+        found = reduced(result)
     except NotCarriable:
         return None
-    return None if result is None else (answer.id, result)
+    return None if found is None else (answer.id, found)
 
 
 def _notification(line: bytes) -> Usual | None:
@@ -115,12 +119,6 @@ class CallFrame(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     body: CallBody
 
 
-_decode_call = msgspec.msgpack.Decoder(CallFrame).decode
-
-
-def call_frame(payload: bytes | bytearray | memoryview) -> CallFrame | None:
-    """The frame that ``payload``, one msgpack map, holds if it is the usual request for a call, else None."""
-    try:
-        return _decode_call(payload)
-    except msgspec.DecodeError:
-        return None
+call_frame = msgspec.msgpack.Decoder(CallFrame).decode
+"""The frame that a payload, one msgpack map, holds if it is the usual request for a call. Raises
+``msgspec.DecodeError`` for any other."""
