@@ -28,8 +28,9 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 """Size at which the file is rotated: ``audit.log`` becomes ``audit.log.1``, that one ``audit.log.2``, ..."""
 KEEP: Final = 4
 """Rotated files that are kept."""
-DELAY_S: Final = 0.05
-_AT_ONCE: Final = 64
+DELAY_S: Final = 0.06
+_WRITE_DELAY_S: Final = 0.04
+_AT_ONCE: Final = 512  # so seldom that not one call in a hundred waits for it
 _MOST_WHATS: Final = 1000
 _MILLISECONDS: Final = tuple(b'.%03dZ","server":' % number for number in range(1000))
 MOST_WAITING: Final = 100_000
@@ -97,7 +98,7 @@ class Audit:
         self._who = _who(None)
         self._whats: dict[tuple[str, str, bool], bytes] = {}
         self._background: Background[bytes] = Background(
-            self._write, name="audit", limit=MOST_WAITING, delay=DELAY_S
+            self._write, name="audit", limit=MOST_WAITING, delay=_WRITE_DELAY_S
         )
         if self._background.in_place:
             log.warning("no thread can be started: every call waits until the audit log %s has its line", path)

@@ -10,7 +10,7 @@ from treadle.errors import CallFault, CallTimedOut, Cancelled, Fault, failure_co
 from treadle.wire.messages import CallResult
 
 _WINDOW: Final = 1024
-_AT_ONCE: Final = 256
+_AT_ONCE: Final = 512
 
 OUTCOMES: Final = ("ok", "tool_error", "failed", "timed_out", "cancelled", "refused")
 OK, TOOL_ERROR, FAILED, TIMED_OUT, CANCELLED, REFUSED = range(len(OUTCOMES))

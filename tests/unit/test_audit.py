@@ -66,12 +66,12 @@ def test_the_usual_line_is_the_one_that_any_other_way_gives(tmp_path: Path) -> N
 def test_lines_are_made_some_at_once_and_in_order(tmp_path: Path) -> None:
     due: list[Callable[[], None]] = []
     audit = Audit(str(tmp_path / "audit.log"), later=lambda _, work: due.append(work))
-    for number in range(150):
+    for number in range(1100):
         audit.note(PEER, "demo", str(number), OK, 0.0, b"")
     due[-1]()
     audit.note(None, "demo", "last", Unavailable("gone"), 0.0, b"")
     audit.close()
-    assert [line["tool"] for line in _lines(tmp_path / "audit.log")] == [*map(str, range(150)), "last"]
+    assert [line["tool"] for line in _lines(tmp_path / "audit.log")] == [*map(str, range(1100)), "last"]
 
 
 def test_after_a_full_disk_no_line_is_torn_into_another_and_the_missing_ones_are_counted(
