@@ -115,9 +115,9 @@ class Client:
         return self._session.in_flight
 
     @property
-    def all_in_flight(self) -> int:
-        """Calls in flight of all that share its flusher."""
-        return self._flusher.in_flight()
+    def others_wait(self) -> bool:
+        """Whether others may wait for the end of a turn in which a large answer is read."""
+        return self._flusher.others_wait()
 
     @property
     def pid(self) -> int | None:

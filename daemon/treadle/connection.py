@@ -81,6 +81,8 @@ class Connection(FrameStream):
         """Its place is free."""
         super().connection_lost(exc)
         self.listener.connections.discard(self)
+        if self.listener.latest is self:
+            self.listener.latest = None
 
     def ended(self) -> None:
         """Its calls are forgotten: late answers are dropped, nothing is sent again."""

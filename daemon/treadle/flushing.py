@@ -23,13 +23,13 @@ class Flusher:
     time is written then.
     """
 
-    __slots__ = ("_due", "_loop", "_soon", "in_flight", "is_open")
+    __slots__ = ("_due", "_loop", "_soon", "is_open", "others_wait")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.is_open = False
         """Whether the callback under way will call :meth:`flush`."""
-        self.in_flight: Callable[[], int] = lambda: 0
-        """How many calls all that share this have in flight: how many others wait for the end of a turn."""
+        self.others_wait: Callable[[], bool] = lambda: False
+        """Whether somebody waits for the end of a turn besides the one for whom a large message is read."""
         self._loop = loop
         self._due: list[Callable[[], None]] = []
         self._soon = False

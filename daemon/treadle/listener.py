@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 TURN_S: Final = 0.002
 """How long clients with a backlog are served before the loop looks at everything else again."""
+JUST_NOW_S: Final = 0.02
 HANDOVER_POLL_S: Final = 0.001
 LAST_ANSWERS_S: Final = 5.0
 """How long clients that read have at a shutdown for the answers that are written; part of the budget of a stop."""
@@ -80,6 +81,8 @@ class Listener:
         self.in_flight = 0
         self.connections: set[Connection] = set()
         self.leaving: set[FrameStream] = set()
+        self.latest: FrameStream | None = None
+        """Who sent something last."""
         self.handing_over = False
         self.service = Service(
             broker,
@@ -92,7 +95,7 @@ class Listener:
         )
         self._loop = asyncio.get_running_loop()
         self.flusher = flusher or Flusher(self._loop)
-        self.flusher.in_flight = lambda: self.in_flight
+        self.flusher.others_wait = self._others_wait
         self.decoder = Decoder()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -170,6 +173,15 @@ class Listener:
                 connection.refuse_peer()
 
     # --- for connections --------------------------------------------------------------------------
+
+    def is_active(self, stream: FrameStream | None) -> bool:
+        """Whether a client asked for something just now, and may do so again."""
+        return stream is not None and self._loop.time() - stream.received <= JUST_NOW_S
+
+    def _others_wait(self) -> bool:
+        # Who has nothing in flight does not wait for the one call that is.
+        latest = self.latest
+        return self.in_flight > 1 or (latest is not None and latest.is_idle and self.is_active(latest))
 
     @property
     def has_turns(self) -> bool:

@@ -18,9 +18,9 @@ MOST_LINES: Final = 64
 """Lines that are delivered before the loop turns to others: each may cost its receiver some ten microseconds."""
 
 
-def largest_read(in_flight: int) -> int:
-    """The largest read of a server's output when so many calls are in flight in all."""
-    return LARGEST_READ if in_flight <= 1 else FIRST_READ
+def largest_read(others_wait: bool) -> int:
+    """The largest read of a server's output, when others wait for its end or not."""
+    return FIRST_READ if others_wait else LARGEST_READ
 
 
 def lines_a_turn(in_flight: int) -> int:
@@ -111,8 +111,9 @@ class OutputPipe:
             self._end(None)
             return
         read, first = len(data), data.find(b"\n")
-        if first < 0 and read == size:
+        if first < 0:
             os.sched_yield()
+        if first < 0 and read == size:
             self._size = min(size * 2, self._largest())
         elif size > FIRST_READ:
             self._size = FIRST_READ

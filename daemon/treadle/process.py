@@ -116,7 +116,7 @@ class ChildProcess:
             spawned.stdout,
             receiver.data_received,
             self._stdout_end,
-            largest=lambda: largest_read(receiver.all_in_flight),
+            largest=lambda: largest_read(receiver.others_wait),
             lines=lambda: lines_a_turn(receiver.in_flight),
         )
         self._stdin = InputPipe(loop, spawned.stdin, self._stdin_writable, self._stdin_broken)

@@ -34,7 +34,7 @@ FRAMES_ALONE: Final = 64
 
 _SLICE: Final = 16 * 1024  # bytes decoded at a time; some hundred of the smallest frames
 _PIECE: Final = 256 * 1024  # bytes of answers that are written in one turn
-_SMALL_PIECE: Final = 32 * 1024  # the same while others wait for their answers
+_SMALL_PIECE: Final = 32 * 1024  # the same while others are active
 _MUCH: Final = 96 * 1024  # bytes of a read after which others have their turn
 _HIGH_WATER: Final = 1024 * 1024
 _LOW_WATER: Final = 256 * 1024
@@ -139,6 +139,7 @@ class FrameStream(asyncio.Protocol):
         self.silent = 0
         self.received = self.loop.time()
         self.started = perf_counter()
+        self.listener.latest = self
         reader, flusher = self._reader, self._flusher
         flusher.is_open = self.listener.in_flight < FEW
         try:
@@ -326,7 +327,7 @@ class FrameStream(asyncio.Protocol):
             self._is_unread(False)
 
     def _piece(self) -> bytes | memoryview:
-        most = _SMALL_PIECE if self.listener.in_flight else _PIECE
+        most = _PIECE if self._is_alone() else _SMALL_PIECE
         backlog, parts, room = self._backlog, list[bytes | memoryview](), most
         while backlog and room:
             part = backlog.popleft()
@@ -337,6 +338,11 @@ class FrameStream(asyncio.Protocol):
             room -= len(part)
         self._backlog_bytes -= most - room
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _is_alone(self) -> bool:
+        """Whether no other client waits for an answer, or asked for something just now and may do so again."""
+        listener = self.listener
+        return not listener.in_flight and (listener.latest is self or not listener.is_active(listener.latest))
 
     def _is_unread(self, unread: bool) -> None:
         """Who leaves much unread is not served, and not read from."""

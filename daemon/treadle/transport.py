@@ -83,8 +83,8 @@ class Receiver(Protocol):
         """How many requests have no answer yet: more lines than that are not all answers."""
 
     @property
-    def all_in_flight(self) -> int:
-        """How many calls the whole daemon has in flight: whoever waits for them waits for the end of a turn."""
+    def others_wait(self) -> bool:
+        """Whether others may wait for the end of a turn in which a large answer is read."""
 
     def data_received(self, data: bytes) -> None:
         """A non-empty chunk of the server's stdout."""

@@ -160,7 +160,7 @@ async def test_while_others_wait_for_an_answer_a_long_line_is_read_in_small_chun
     loop = asyncio.get_running_loop()
     ended = loop.create_future()
     # Somebody begins to wait once two chunks were read.
-    largest = lambda: largest_read(2 if len(sizes) >= 2 else 1)  # noqa: E731
+    largest = lambda: largest_read(len(sizes) >= 2)  # noqa: E731
     OutputPipe(loop, reading, lambda data: sizes.append(len(data) >> 10), ended.set_result, largest=largest)
     assert await asyncio.wait_for(ended, 10) is None
     assert sizes == [32, 64, *[32] * 12]

@@ -38,7 +38,8 @@ KINDS = ("single", "group", "session", "unmarked")
 class Relay:
     """Passes what the servers say on to whoever started this."""
 
-    in_flight = all_in_flight = 0
+    in_flight = 0
+    others_wait = False
 
     def data_received(self, data: bytes) -> None:
         os.write(1, data)

@@ -27,7 +27,8 @@ WAIT_S = 10.0
 class Recorder:
     """A receiver that keeps what it was told."""
 
-    in_flight = all_in_flight = 0
+    in_flight = 0
+    others_wait = False
 
     def __init__(self) -> None:
         self.data = bytearray()

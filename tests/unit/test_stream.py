@@ -88,6 +88,8 @@ async def stream() -> _Stream:
         bounds=Bounds(),
         has_turns=False,
         in_flight=0,
+        latest=None,
+        is_active=lambda other: other is not None and other.received > 0,
         lets_linger=lambda _: False,
         relieve=lambda: None,
         ask_turn=lambda _: None,
@@ -131,6 +133,18 @@ async def test_while_others_wait_for_an_answer_the_pieces_are_small(stream: _Str
     writes = _transport(stream).writes
     assert max(map(len, writes)) == _SMALL_PIECE
     assert sum(map(len, writes)) == _PIECE + 1
+
+
+async def test_when_another_has_just_asked_for_something_the_pieces_are_small(stream: _Stream) -> None:
+    other = _Stream(stream.listener)
+    other.received = 1.0
+    stream.listener.latest = other
+    stream.send(b"x" * (_PIECE + 1))
+    await asyncio.sleep(0)
+    assert len(_transport(stream).writes[0]) == _SMALL_PIECE
+    other.received = 0.0
+    await asyncio.sleep(0)
+    assert len(_transport(stream).writes[1]) == _PIECE + 1 - _SMALL_PIECE
 
 
 async def test_a_small_frame_does_not_overtake_a_large_one(stream: _Stream) -> None:
