@@ -13,7 +13,7 @@ from typing import Final
 FIRST_READ: Final = 32 * 1024
 LARGEST_READ: Final = 256 * 1024
 """While nobody else waits; else a read stays as small as the first one."""
-LEAST_LINES: Final = 16
+LEAST_LINES: Final = 8
 MOST_LINES: Final = 64
 """Lines that are delivered before the loop turns to others: each may cost its receiver some ten microseconds."""
 

@@ -34,7 +34,7 @@ FRAMES_ALONE: Final = 64
 
 _SLICE: Final = 16 * 1024  # bytes decoded at a time; some hundred of the smallest frames
 _PIECE: Final = 256 * 1024  # bytes of answers that are written in one turn
-_SMALL_PIECE: Final = 32 * 1024  # the same while others are active
+_SMALL_PIECE: Final = 16 * 1024  # the same while others are active
 _MUCH: Final = 96 * 1024  # bytes of a read after which others have their turn
 _HIGH_WATER: Final = 1024 * 1024
 _LOW_WATER: Final = 256 * 1024
@@ -148,12 +148,19 @@ class FrameStream(asyncio.Protocol):
                 self._input_at = 0
             else:
                 found = reader.feed(data)
-                if len(found) == 1 and reader.fault is None and not self._unread:
-                    # Mostly there is one frame, and nothing else to see to.
-                    self.take(found[0])
-                    if self._eof:
-                        self._go_on()
-                    return
+                if reader.fault is None and not self._unread and len(found) <= self._most_frames():
+                    # Mostly all of it is served at once, and there is nothing else to see to.
+                    taken = 0
+                    for frame in found:
+                        self.take(frame)
+                        taken += 1
+                        if self._ending is not None or self._out_bytes > _HIGH_WATER:
+                            break
+                    found = found[taken:]
+                    if not found or self._ending is not None:
+                        if self._eof:
+                            self._go_on()
+                        return
                 self._frames.extend(found)
             if len(data) > _MUCH:
                 # Else the loop would read on here, many times, while there is something to read.
@@ -200,7 +207,7 @@ class FrameStream(asyncio.Protocol):
     def work(self) -> None:
         """Serve what has come, some frames at most; the rest has its turn later."""
         served = 0
-        most = FRAMES_A_TURN if self.listener.has_turns else FRAMES_ALONE
+        most = self._most_frames()
         while self._ending is None and not self._unread and not self._decoding:
             if self._frames:
                 if served == most or self._out_bytes > _HIGH_WATER:
@@ -212,6 +219,9 @@ class FrameStream(asyncio.Protocol):
             else:
                 break
         self._go_on()
+
+    def _most_frames(self) -> int:
+        return FRAMES_A_TURN if self.listener.has_turns else FRAMES_ALONE
 
     @property
     def is_busy(self) -> bool:

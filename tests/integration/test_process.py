@@ -388,7 +388,7 @@ async def test_a_transport_opens_once(shop: Workshop) -> None:
         await child.open(Recorder())
 
 
-@pytest.mark.parametrize(("in_flight", "lines"), [(0, 16), (16, 16), (17, 17), (64, 64), (1000, 64)])
+@pytest.mark.parametrize(("in_flight", "lines"), [(0, 8), (8, 8), (17, 17), (64, 64), (1000, 64)])
 def test_a_turn_takes_as_many_lines_as_may_be_answers(in_flight: int, lines: int) -> None:
     assert lines_a_turn(in_flight) == lines
     assert LEAST_LINES <= lines <= MOST_LINES
