@@ -60,6 +60,10 @@ $(SDK)/.ready: Makefile
 bench: $(READY) $(SDK)/.ready ## measure against the raw pipe, a socket hop and the official SDK
 	$(BIN)/python tests/benchmarks/bench.py
 
+.PHONY: bench-gate
+bench-gate: $(READY) $(SDK)/.ready ## the same, and fail when a steady ratio is twice its must, twice (CI)
+	$(BIN)/python tests/benchmarks/bench.py --gate --slack 2
+
 .PHONY: bench-full
 bench-full: $(READY) $(SDK)/.ready ## the same, longer, with 100 servers; writes docs/benchmark.svg
 	$(BIN)/python tests/benchmarks/bench.py --full --json build/bench/full.json --svg docs/benchmark.svg

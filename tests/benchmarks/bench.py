@@ -264,6 +264,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="more calls, more rounds, 100 servers")
     parser.add_argument("--gate", action="store_true", help="exit 1 when a steady ratio misses its must, twice")
+    parser.add_argument("--slack", type=float, default=1.15, help="how many times its must a gated row may be")
     parser.add_argument("--json", type=Path, help="write every figure of every round")
     parser.add_argument("--svg", type=Path, help="draw the table")
     parser.add_argument("--rounds", type=int, default=0)
@@ -286,10 +287,10 @@ def main() -> int:
             options.json.write_text(json.dumps({"cpu": options.cpu, "rounds": found}, indent=1) + "\n")
         if options.svg:
             options.svg.write_text(svg(found))
-        if options.gate and missed(found, 1.15):
+        if options.gate and missed(found, options.slack):
             say("a steady row missed its must: measuring once more")
             with tempfile.TemporaryDirectory() as again:
-                still = missed(run(Path(again), full=False, rounds=3, say=say), 1.15)
+                still = missed(run(Path(again), full=False, rounds=3, say=say), options.slack)
             if still:
                 print(f"missed twice: {', '.join(still)}")
                 return 1
