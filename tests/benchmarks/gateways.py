@@ -10,7 +10,6 @@ import asyncio
 import functools
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from typing import Any, ClassVar
 
 import msgpack
 import psutil
-from bench import MALLOC, ROOT
+from bench import ROOT
 from contestants import ARGUMENTS, HERE, SERVER, Frames, async_in_flight, now
 from lean_clients import Caller, Documents, Http, Lines, call_line, encode, field, text_in
 from peers_report import Failed
@@ -32,8 +31,6 @@ from treadle_client import BrokerUnreachable, Client
 BENCH = ROOT / "build" / "bench"
 NODE = BENCH / "node" / "node_modules" / ".bin" / "node"
 START_SECONDS = 60
-FAST = [shutil.which("env") or "env", *(f"{name}={value}" for name, value in MALLOC.items()), *SERVER]
-"""The server as each gateway starts it."""
 INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 0,
@@ -101,7 +98,7 @@ class Gateway(ABC):
 
     def mcp_servers(self, **more: str) -> dict[str, Any]:
         """The servers in the form that most read."""
-        one = {"command": FAST[0], "args": FAST[1:], **more}
+        one = {"command": SERVER[0], "args": SERVER[1:], **more}
         return {"mcpServers": dict.fromkeys(self.servers, one)}
 
     def start(self) -> float:
@@ -204,7 +201,7 @@ class Treadle(Gateway):
     def command(self) -> list[str]:
         lines = ["[broker]", f"audit_log = {json.dumps(str(self.folder / 'audit.log'))}"]
         for server in self.servers:
-            lines += [f"[mcp.{server}]", f"command = {json.dumps(FAST)}"]
+            lines += [f"[mcp.{server}]", f"command = {json.dumps(SERVER)}"]
         config = self.folder / "treadle.toml"
         config.write_text("\n".join(lines))
         return [self.treadle, "serve", "--config", str(config), "--socket", self.path]
@@ -348,7 +345,7 @@ class FastMcpStdio(PythonGateway):
         return f"FastMCP {cls.version()} proxy, stdio"
 
     def command(self) -> list[str]:
-        self.environ["FASTMCP_CHECK_FOR_UPDATES"] = "off"
+        self.environ["SERVERMCP_CHECK_FOR_UPDATES"] = "off"
         self.lines: Lines | None = None
         return [self.bin("python"), str(HERE / "fastmcp_proxy.py"), self.config("fast.json", self.mcp_servers())]
 
@@ -410,7 +407,7 @@ class McpBroker(PythonGateway):
         self.path = str(root / "b.sock")
         upstream = {
             "enabled": True, "mode": "shared", "transport": "stdio", "purpose": "bench", "tags": ["bench"],
-            "command": FAST[0], "args": FAST[1:], "profiles": ["bench"],
+            "command": SERVER[0], "args": SERVER[1:], "profiles": ["bench"],
         }  # fmt: skip
         names = {f"{part}_dir": str(root / part) for part in ("log", "state", "secrets")}
         content = {

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from bench import MALLOC, ROOT, p
+from bench import ROOT, p
 from contestants import HERE, Frames, RawPipe, now, sequential
 from gateways import BENCH, GATEWAYS, Gateway
 from lean_clients import Caller
@@ -347,8 +347,6 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)), help="-1: not pinned")
     options = parser.parse_args()
-    if not MALLOC.keys() <= os.environ.keys():
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **MALLOC})
     # As an installation has it: what pip installs is compiled, a checkout need not be.
     for package in ("daemon/treadle", "client_stub/treadle_client"):
         compileall.compile_dir(ROOT / package, quiet=1)
