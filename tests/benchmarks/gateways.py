@@ -345,7 +345,7 @@ class FastMcpStdio(PythonGateway):
         return f"FastMCP {cls.version()} proxy, stdio"
 
     def command(self) -> list[str]:
-        self.environ["SERVERMCP_CHECK_FOR_UPDATES"] = "off"
+        self.environ["FASTMCP_CHECK_FOR_UPDATES"] = "off"
         self.lines: Lines | None = None
         return [self.bin("python"), str(HERE / "fastmcp_proxy.py"), self.config("fast.json", self.mcp_servers())]
 
