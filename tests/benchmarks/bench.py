@@ -13,6 +13,7 @@ import asyncio
 import compileall
 import json
 import os
+import signal
 import socket
 import statistics
 import subprocess
@@ -270,6 +271,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)), help="-1: not pinned")
     options = parser.parse_args()
+    # What was started is ended on the way out, whoever asks for it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if options.cpu >= 0:
         os.sched_setaffinity(0, {options.cpu})
 

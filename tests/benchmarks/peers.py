@@ -347,6 +347,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)), help="-1: not pinned")
     options = parser.parse_args()
+    # What was started is ended on the way out, whoever asks for it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # As an installation has it: what pip installs is compiled, a checkout need not be.
     for package in ("daemon/treadle", "client_stub/treadle_client"):
         compileall.compile_dir(ROOT / package, quiet=1)
