@@ -314,7 +314,6 @@ class FrameReader:
                 return []
             buffer = memoryview(b"".join(self._parts))
             self._parts = []
-            self.pending = 0
         frames: list[Frame] = []
         quick = self._quick
         position = 0
@@ -346,6 +345,7 @@ class FrameReader:
                     return frames
             frames.append(frame)
         self._need = need
+        self.pending = 0
         if position < size:
             # What is left is shorter than ``data``: the copy costs no more than the push.
             self._hold(buffer[position:])

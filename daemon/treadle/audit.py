@@ -213,7 +213,7 @@ class Audit:
             while written < len(data):
                 written += os.write(self._file, rest[written:])
         except OSError as error:
-            self._lost += data.count(b"\n", written)
+            self._lost += min(count, data.count(b"\n", written))
             self._torn = self._torn if not written else not data.endswith(b"\n", 0, written)
             if not self._failing:
                 log.error("the audit log %s cannot be written: %s", self.path, error.strerror)

@@ -37,7 +37,7 @@ _PIECE: Final = 256 * 1024  # bytes of answers that are written in one turn
 _SMALL_PIECE: Final = 16 * 1024  # the same while others are active
 _MUCH: Final = 96 * 1024  # bytes of a read after which others have their turn
 _HIGH_WATER: Final = 1024 * 1024
-_LOW_WATER: Final = 256 * 1024
+_LOW_WATER: Final = 512 * 1024  # more than a piece: whoever leaves no more than that may never be blocked again
 
 
 class FrameStream(asyncio.Protocol):
@@ -307,7 +307,7 @@ class FrameStream(asyncio.Protocol):
         self._out, self._out_bytes = [], 0
         if not out or self.transport.is_closing():
             return
-        if size <= _PIECE and not self._backlog and not self._blocked:
+        if size <= _PIECE and not (self._backlog or self._blocked or self._unread):
             self.transport.write(b"".join(out))
             return
         self._backlog += out
@@ -327,7 +327,7 @@ class FrameStream(asyncio.Protocol):
             if self._backlog and not self._blocked and not self._pump_due:
                 self._pump_due = True
                 self.loop.call_soon(self._pump)
-        unread = self.unread
+        unread = self._backlog_bytes + self.transport.get_write_buffer_size()
         if unread > self.listener.bounds.unread:
             self.give_up(f"it left {unread} bytes of answers unread")
         elif unread > _HIGH_WATER:

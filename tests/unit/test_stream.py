@@ -185,6 +185,30 @@ async def test_who_leaves_much_unread_is_not_read_from_until_it_has_read(stream:
     assert transport.read_from
 
 
+async def test_who_reads_on_is_read_from_again_whatever_becomes_ready_meanwhile(stream: _Stream) -> None:
+    transport = _transport(stream)
+    transport.room = 0
+    stream.send(b"x" * (_HIGH_WATER + _PIECE))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not transport.read_from
+    transport.take()
+    while stream.unread > _PIECE:
+        await asyncio.sleep(0)
+
+    def drained() -> None:
+        transport.waiting, transport.room = 0, 1 << 30
+
+    # The last piece goes into the transport's buffer, which is not enough to block; it is read; an answer follows.
+    transport.room = 0
+    stream.loop.call_soon(drained)
+    stream.send(b"y" * (_PIECE - 1))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert transport.read_from
+    assert stream.unread == 0
+
+
 async def test_the_last_word_takes_with_it_all_that_waits(stream: _Stream) -> None:
     transport = _transport(stream)
     stream.send(b"x" * 3 * _PIECE)
